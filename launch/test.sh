@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs all tests, or those that pytest's arguments choose, setting everything up first.
+#
+#   ./launch/test.sh
+#   ./launch/test.sh tests/ops -k rope       paths are relative to the repository
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+bash -- "$root/launch/setup.sh"
+cd -- "$root"
+exec "${SGLANG_ASCEND_VENV:-$root/.venv}/bin/python" -m pytest "$@"
