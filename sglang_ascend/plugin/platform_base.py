@@ -1,0 +1,34 @@
+"""What both devices tell SGLang: the platform class without anything device-specific.
+
+SGLang builds the platform while ``sglang.srt.utils.common`` is half imported, so nothing here may
+import SGLang's utils or layers at module level.
+"""
+
+from __future__ import annotations
+
+from sglang.srt.platforms.interface import PlatformCapabilities, PlatformEnum, SRTPlatform
+
+ATTENTION_BACKEND = "ascend_paged"
+
+
+class AscendPlatformBase(SRTPlatform):
+    """SGLang's out-of-tree platform, common to ``npu`` and ``reference``."""
+
+    _enum = PlatformEnum.OOT
+    capabilities = PlatformCapabilities()
+    supported_quantization: list[str] = []
+
+    def apply_server_args_defaults(self, server_args) -> None:
+        from sglang_ascend.plugin.server_defaults import apply_defaults
+
+        apply_defaults(server_args, self.device_name)
+
+    def get_default_attention_backend(self) -> str:
+        return ATTENTION_BACKEND
+
+    def get_compile_backend(self, mode: str | None = None) -> str:
+        # Inductor would compile the top-k of the MoE gate through Triton.
+        return "eager"
+
+    def get_dispatch_key_name(self) -> str:
+        return "native"

@@ -1,0 +1,36 @@
+"""What SGLang lets a plug-in register without a hook: backends, handlers, choices, fused forwards."""
+
+from __future__ import annotations
+
+from sglang_ascend.plugin.platform_base import ATTENTION_BACKEND
+from sglang_ascend.seam import ProcessKind
+
+
+def register(kind: ProcessKind) -> None:
+    """Register for the process that parses flags, and for the ones that run the model."""
+    from sglang.srt.arg_groups import choices
+
+    for options in (choices.ATTENTION_BACKEND_CHOICES, choices.DRAFT_ATTENTION_BACKEND_CHOICES):
+        if ATTENTION_BACKEND not in options:
+            options.append(ATTENTION_BACKEND)
+    if kind == "scheduler":
+        from sglang_ascend.plugin import fused_forwards
+
+        fused_forwards.register()
+        _register_attention()
+
+
+def _register_attention() -> None:
+    from sglang.srt.layers.attention.attention_registry import register_attention_backend
+    from sglang.srt.models.deepseek_common.attention_backend_handler import (
+        AttentionBackendRegistry,
+    )
+    from sglang.srt.models.deepseek_common.utils import FORWARD_ABSORB_CORE_ATTENTION_BACKENDS
+
+    from sglang_ascend.attention.backend import PagedAttentionBackend
+    from sglang_ascend.attention.mla_method import choose_method
+
+    register_attention_backend(ATTENTION_BACKEND)(PagedAttentionBackend)
+    AttentionBackendRegistry.register(ATTENTION_BACKEND, choose_method)
+    # Latent and rope parts arrive separately, as the NPU's attention operators take them.
+    FORWARD_ABSORB_CORE_ATTENTION_BACKENDS.append(ATTENTION_BACKEND)
