@@ -1,0 +1,149 @@
+"""``python -m sglang_ascend.launch_server``: SGLang's server on an Ascend NPU or a laptop's CPU.
+
+SGLang's own flags all apply. Ours: ``--device`` chooses npu or reference, and ``--model-path``
+takes the name of an embedded model and defaults to one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sglang_ascend.errors import ConfigError
+
+_DESCRIPTION = """\
+Serve a model through SGLang's OpenAI-compatible API on an Ascend NPU (--device npu) or on the CPU
+reference device (--device reference), which gives the same tokens. All flags of SGLang's own
+launch_server apply as well and are listed below.
+"""
+_EXAMPLES = """\
+examples:
+  python -m sglang_ascend.launch_server
+      talk to the embedded SmolLM2-135M-Instruct on port 30000
+  python -m sglang_ascend.launch_server --model-path tiny-deepseek-v3
+      a small model with DeepSeek-V3's whole architecture
+  python -m sglang_ascend.launch_server --device npu --model-path /models/DeepSeek-V3 --tp-size 16
+      a real one on Ascend
+"""
+
+
+def parse_own_flags(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Split our flags from SGLang's; the second list goes to SGLang unchanged."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sglang_ascend.launch_server",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--device",
+        default=os.environ.get("SGLANG_ASCEND_DEVICE", "auto"),
+        metavar="{auto,npu,reference}",
+        help="auto takes npu where torch_npu and CANN are usable, else reference (default: auto)",
+    )
+    parser.add_argument(
+        "--model-path",
+        "--model",
+        default=None,
+        metavar="NAME_OR_FOLDER",
+        help="an embedded model (smollm2-135m-instruct, tiny-deepseek-v3) or a local checkpoint "
+        "folder (default: smollm2-135m-instruct)",
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+    own, rest = parser.parse_known_args(argv)
+    if own.help:
+        parser.print_help()
+        print("\nSGLang's flags:\n")
+    return own, rest
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the server until it is told to stop.
+
+    Returns:
+        0 after an orderly stop, 2 where something asked for cannot be honoured (one line on
+        stderr says what and what to do), or SGLang's own exit code.
+    """
+    own, rest = parse_own_flags(sys.argv[1:] if argv is None else argv)
+    try:
+        server_args = _resolve(own, rest)
+    except ConfigError as error:
+        return _refuse(error)
+    _serve(server_args)
+    return 0
+
+
+def _resolve(own: argparse.Namespace, rest: list[str]):
+    from sglang_ascend.plugin import cpu_share, device_choice, versions
+
+    versions.check_sglang()
+    choice = device_choice.choose(own.device)
+    device_choice.publish(choice)
+    print(f"sglang_ascend: device {choice.device} ({choice.reason})", file=sys.stderr, flush=True)
+    os.environ.setdefault(
+        "SGLANG_HTTP_SERVER_APP_PATH", "sglang_ascend.plugin.tokenizer_worker_app:app"
+    )
+
+    if own.help:
+        rest = [*rest, "--help"]
+    model = _model_flags(own.model_path, skip=own.help)
+
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.server_args import prepare_server_args
+
+    load_plugins()
+    try:
+        server_args = prepare_server_args([*model, *rest])
+        _preflight(server_args, choice.device)
+        if choice.device == "reference":
+            cpu_share.publish(_ranks_per_node(server_args))
+        server_args.resolve_once()
+    except (ValueError, AssertionError, NotImplementedError, OSError) as error:
+        raise ConfigError(str(error)) from error
+    return server_args
+
+
+def _model_flags(name_or_path: str | None, skip: bool) -> list[str]:
+    from sglang_ascend.models import catalog
+
+    if skip:
+        return ["--model-path", catalog.DEFAULT_MODEL]
+    folder = catalog.resolve(name_or_path or catalog.DEFAULT_MODEL)
+    name = name_or_path if name_or_path else catalog.DEFAULT_MODEL
+    return ["--model-path", str(folder), "--served-model-name", str(name)]
+
+
+def _ranks_per_node(server_args) -> int:
+    replicas = 1 if server_args.enable_dp_attention else server_args.dp_size
+    return max(1, replicas * server_args.tp_size * server_args.pp_size // server_args.nnodes)
+
+
+def _preflight(server_args, device: str) -> None:
+    from sglang.srt.arg_groups.arg_utils import field_names
+
+    from sglang_ascend.deploy import preflight
+
+    names = field_names(type(server_args))
+    preflight.run({name: getattr(server_args, name) for name in names}, device)
+
+
+def _serve(server_args) -> None:
+    from sglang.launch_server import run_server
+    from sglang.srt.utils import kill_process_tree
+
+    try:
+        run_server(server_args)
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _refuse(error: ConfigError) -> int:
+    print("error: " + " ".join(str(error).split()), file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
