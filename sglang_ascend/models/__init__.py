@@ -1,0 +1,1 @@
+"""The embedded models, and turning ``--model-path`` into a folder."""
