@@ -20,5 +20,7 @@ def apply_defaults(args, device: str) -> None:
         args.disable_cuda_graph = True
         args.disable_overlap_schedule = True
         args.disable_custom_all_reduce = True
+        # SGLang's idle scheduler polls at full speed, which would take a core of a laptop.
+        args.sleep_on_idle = True
         if args.dtype == "auto":
             args.dtype = "float32"

@@ -1,0 +1,43 @@
+"""Seams of the sampling room."""
+
+from __future__ import annotations
+
+from sglang_ascend.seam import Seam
+
+_SAMPLER = "sglang.srt.layers.sampler."
+
+SAMPLING_SEAMS: tuple[Seam, ...] = (
+    Seam(
+        name="request-seeds",
+        target="sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo.from_schedule_batch",
+        kind="after",
+        hook="sglang_ascend.sampling.seeds:attach",
+        processes=("scheduler",),
+        symptom="a client's seed is ignored unless the server runs deterministic inference",
+        why_safe="fills one optional tensor; both samplers that read it are ours",
+        upstream="none found",
+        remove_when="SGLang attaches the seeds of requests that gave one",
+    ),
+    Seam(
+        name="sample",
+        target=_SAMPLER + "sampling_from_probs_torch",
+        kind="replace",
+        hook="sglang_ascend.sampling.sampler:from_probabilities",
+        processes=("scheduler",),
+        symptom="seeds of a mixed batch are not understood",
+        why_safe="same arguments, result and distribution",
+        upstream="none found",
+        remove_when="SGLang attaches the seeds of requests that gave one",
+    ),
+    Seam(
+        name="filter-and-sample",
+        target=_SAMPLER + "top_k_top_p_min_p_sampling_from_probs_torch",
+        kind="around",
+        hook="sglang_ascend.sampling.sampler:filtered",
+        processes=("scheduler",),
+        symptom="min_p with a seed fails an assertion; the NPU's fused filter is never called",
+        why_safe="same arguments, result and distribution; the variant with more results is upstream's",
+        upstream="none found",
+        remove_when="SGLang attaches seeds, and its sampler takes a platform's filter",
+    ),
+)
