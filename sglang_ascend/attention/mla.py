@@ -1,4 +1,4 @@
-"""Multi-head latent attention over SGLang's MLA cache pool.
+"""Multi-head latent attention over the split MLA cache pool.
 
 Two ways through a layer, chosen for each step by ``mla_method``:
 
@@ -105,6 +105,5 @@ class MlaAttention:
         return out.flatten(1)
 
     def _caches(self, layer_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-        blocks = as_blocks(self._pool.get_key_buffer(layer_id), self._page_size)
-        latent = self._pool.kv_lora_rank
-        return blocks[..., :latent], blocks[..., latent:]
+        latents, ropes = self._pool.latents_and_ropes(layer_id)
+        return as_blocks(latents, self._page_size), as_blocks(ropes, self._page_size)

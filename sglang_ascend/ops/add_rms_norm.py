@@ -42,9 +42,7 @@ SPEC = OperatorSpec(
 def reference(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """x, residual [tokens, hidden], weight [hidden] -> (y, new_residual), both in the dtype of
-    x.
-    """
+    """x, residual [tokens, hidden], weight [hidden] -> (y, new_residual), in the dtype of x."""
     total = x.float() + residual.float()
     return normalise(total, weight, eps, x.dtype), total.to(x.dtype)
 

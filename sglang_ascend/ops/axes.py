@@ -24,8 +24,7 @@ class AxisBinding:
                 self._pending.append((argument, position, axis, int(size)))
 
     def mismatch(self) -> str | None:
-        """The first conflict as one line naming argument, axis, expected and got; None if there is
-        none.
+        """The first conflict in one line (argument, axis, expected, got), or None.
 
         An expression over an axis that no argument has named yet is kept for the next call.
         """

@@ -80,9 +80,7 @@ def reference(
 
 
 def _is_aligned(*operands: torch.Tensor) -> bool:
-    """Whether grouped_mm takes the operands: dense rows or columns, all else aligned to 16
-    bytes.
-    """
+    """Whether grouped_mm takes the operands: dense rows or columns, aligned to 16 bytes."""
     for operand in operands:
         unit = 16 // operand.element_size()
         *outer, row, column = operand.stride()
@@ -99,9 +97,7 @@ def check_npu_limits(experts: int, rows_in: int, rows_out: int) -> None:
 
 
 def npu(x, weights, tokens_per_expert):
-    """weights may be in FRACTAL_NZ (`npu_format.to_fractal_nz`), which the cube unit reads
-    faster.
-    """
+    """weights may be in FRACTAL_NZ (`npu_format.to_fractal_nz`), which is read faster."""
     check_npu_limits(*weights.shape)
     return torch.ops.npu.npu_grouped_matmul(
         [x],

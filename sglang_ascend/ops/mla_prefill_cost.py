@@ -76,8 +76,7 @@ def choose_mla_prefill(
 ) -> MlaPrefill:
     """The form with the smaller roofline time; "absorbed" on a tie.
 
-    max_absorbed_query_len: longest query that the device's absorbed operator takes; None for no
-    bound.
+    max_absorbed_query_len: longest query that the device's absorbed operator takes, if bounded.
     """
     if max_absorbed_query_len is not None and max(query_lens, default=0) > max_absorbed_query_len:
         return "expanded"

@@ -94,8 +94,7 @@ def reference(
     slots: torch.Tensor,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [tokens, hidden] -> query_latent [tokens, heads, kv_lora], query_rope [tokens, heads,
-    rotary].
+    """x [tokens, hidden] -> query_latent and query_rope, [tokens, heads, kv_lora or rotary].
 
     Weights are [in, out]: w_dq [hidden, q_lora]; w_uq_qr [q_lora, heads * (nope + rotary)], each
     head's non-rotary part before its rotary part; w_dkv_kr [hidden, kv_lora + rotary]; w_uk [heads,

@@ -107,7 +107,7 @@ def drop_empty_requests(
         )
     return NpuRequests(
         query=query[: sum(query_lens)].contiguous(),
-        block_table=block_table,
+        block_table=block_table.int(),
         query_lens=tuple(query_lens[request] for request in kept),
         kv_lens=tuple(kv_lens[request] for request in kept),
     )

@@ -53,9 +53,7 @@ def attend(
 
 
 def additive_mask(visible: torch.Tensor, keys: int) -> torch.Tensor | None:
-    """visible [b, q] -> float32 [b, q, keys]: 0 for visible keys, -inf for others; None if all
-    are.
-    """
+    """visible [b, q] -> float32 [b, q, keys]: 0 if visible, else -inf; None if all are visible."""
     if int(visible.min()) >= keys:
         return None
     hidden = torch.arange(keys) >= visible.unsqueeze(-1)

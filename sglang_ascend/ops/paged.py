@@ -25,9 +25,7 @@ def gather_rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
 
 
 def write_rows(cache: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
-    """cache[slot] = row in place, for slots [tokens] and rows [tokens, ...]; negative slots are
-    skipped.
-    """
+    """cache[slot] = row in place, for slots [tokens] and rows [tokens, ...]; skip slots below 0."""
     if bool((slots < 0).any()):
         kept = (slots >= 0).nonzero().squeeze(1)
         slots, rows = slots.index_select(0, kept), rows.index_select(0, kept)

@@ -98,9 +98,7 @@ def reference(
 
 
 def _attend(query_latent, query_rope, latent, rope, visible, scale) -> torch.Tensor:
-    """query_* [b, q, heads, dim], latent [b, s, kv_lora], rope [b, s, rotary] -> [b, q, heads,
-    kv_lora].
-    """
+    """query_* [b, q, heads, dim], latent and rope [b, s, dim] -> [b, q, heads, kv_lora]."""
     batch, queries, heads, kv_lora = query_latent.shape
     chunk = min(max(_MAX_SCORES // (batch * heads * latent.shape[1]), 1), _MAX_CHUNK)
     parts = []

@@ -121,9 +121,7 @@ def _padded_batch(bucket, starts, query_lens, kv_lens, causal) -> PaddedBatch:
 
 
 def scatter_result(out: torch.Tensor, batch: PaddedBatch, result: torch.Tensor) -> None:
-    """Write the real queries of result [b, q, heads, dim] to their rows of out [tokens, heads,
-    dim].
-    """
+    """Write the real queries of result [b, q, heads, dim] to out [tokens, heads, dim]."""
     flat = result.reshape(-1, *result.shape[2:])
     if batch.kept is not None:
         flat = flat.index_select(0, batch.kept)

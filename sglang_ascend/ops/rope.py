@@ -79,8 +79,7 @@ def reference(
     cos_sin [max_positions, rotary]: cosines in the first half, sines in the second; positions
     [tokens]. interleaved: pairs are neighbours (0, 1), (2, 3) rather than (i, i + rotary/2).
     split_halves: with `interleaved`, return the pairs in the layout (i, i + rotary/2), which is
-    what the fused MLA operators write to the cache. Queries and keys of one cache need the same
-    layout.
+    what the fused MLA operators write to the cache. One cache needs one layout.
     """
     cos, sin = gather_cos_sin(cos_sin, positions)
     return (

@@ -127,8 +127,7 @@ def npu(logits, temperature, top_k, top_p, min_p=None, max_top_k=None):
     if max_top_k is None or max_top_k > SPEC.npu_limits["max_top_k"].maximum:
         # The fused operator has no larger k. A full sort on the device needs no look at the values.
         return _keep_best(probabilities, probabilities.shape[1], top_k, top_p, min_p)[0]
-    # The fused operator renormalises between top-k and top-p: the threshold is scaled with the
-    # mass.
+    # The fused operator renormalises between top-k and top-p: the threshold follows the mass.
     top_k = top_k.int()
     in_top_k = torch.ops.npu.npu_top_k_top_p(scaled, None, top_k).isfinite()
     mass = probabilities.masked_fill(~in_top_k, 0.0).sum(-1)

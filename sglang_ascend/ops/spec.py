@@ -44,8 +44,7 @@ class TensorSpec:
 class NpuLimit:
     """A bound that the NPU operator has and the reference has not.
 
-    Exactly one of `allowed`, `maximum` and `multiple_of` is given. source: where the bound is
-    stated.
+    Exactly one of `allowed`, `maximum` and `multiple_of` is given. source: who states the bound.
     """
 
     source: str
@@ -82,10 +81,9 @@ class Tolerance:
 class OperatorSpec:
     """The contract of one operator: shapes, dtypes, what is written in place, what the NPU needs.
 
-    npu_operators: qualified torch_npu operators that `npu` calls; empty when it is made of aten
-    only. npu_limits: bounds of the NPU operator by quantity ("page_size", "head_dim", ...).
-    values: optional check of host values, called with the arguments by name; raises
-    `OperatorError`.
+    npu_operators: qualified torch_npu operators that `npu` calls; empty if it is made of aten.
+    npu_limits: bounds of the NPU operator by quantity ("page_size", "head_dim", ...).
+    values: check of values, called with the arguments by name; raises `OperatorError`.
     """
 
     name: str
@@ -112,9 +110,7 @@ class OperatorSpec:
     def check_outputs(
         self, results: Any, arguments: Mapping[str, Any], binding: AxisBinding
     ) -> None:
-        """Raise `OperatorError` unless the results fit the specification and the arguments'
-        axes.
-        """
+        """Raise `OperatorError` unless the results fit the specification and the axes."""
         results = () if results is None else results
         values = results if isinstance(results, tuple) else (results,)
         if len(values) != len(self.outputs):

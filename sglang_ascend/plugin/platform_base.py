@@ -26,6 +26,13 @@ class AscendPlatformBase(SRTPlatform):
     def get_default_attention_backend(self) -> str:
         return ATTENTION_BACKEND
 
+    def get_kv_pool_cls(self, *, kind: str) -> type | None:
+        if kind != "mla":
+            return None
+        from sglang_ascend.attention.mla_pool import SplitMlaPool
+
+        return SplitMlaPool
+
     def get_compile_backend(self, mode: str | None = None) -> str:
         # Inductor would compile the top-k of the MoE gate through Triton.
         return "eager"

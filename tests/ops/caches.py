@@ -9,9 +9,7 @@ import torch
 
 @dataclass
 class PagedCache:
-    """One cache [blocks, page, heads, dim] and, per request, the rows that are in it [kv_len,
-    heads, dim].
-    """
+    """One cache [blocks, page, heads, dim], and per request its rows [kv_len, heads, dim]."""
 
     cache: torch.Tensor
     rows: list[torch.Tensor]
@@ -19,9 +17,7 @@ class PagedCache:
 
 @dataclass
 class PagedRequests:
-    """Blocks of some requests in scattered order; rows of the table behind a request's blocks are
-    junk.
-    """
+    """Blocks of requests in scattered order. Table entries behind a request's blocks are junk."""
 
     page: int
     kv_lens: list[int]

@@ -2,7 +2,7 @@
 
 This stands for the documentation, not for a chip: it shows that our calls, with their layouts,
 masks and index conventions, mean what the references compute. Schemas are those of torch_npu
-2.13.0.
+2.13.0, less the options that no call passes.
 """
 
 from __future__ import annotations

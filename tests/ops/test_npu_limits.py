@@ -1,6 +1,4 @@
-"""What the NPU operators do not take is refused by us, with the bound; no NPU is needed to know
-it.
-"""
+"""What the NPU operators do not take is refused by us, with the bound. No NPU is needed."""
 
 import pytest
 import torch

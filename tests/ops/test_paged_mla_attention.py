@@ -58,9 +58,7 @@ class _Layer:
         )
 
     def expected(self, value_of, query):
-        """value_of: latents [s, 1, kv_lora] -> (keys, values) per head; query [tokens, heads,
-        dim].
-        """
+        """value_of: latents and ropes [s, 1, dim] -> keys and values, from the cache."""
         parts, start = [], 0
         for request, length in enumerate(self.query_lens):
             latent, rope = self.latents.rows[request].double(), self.ropes.rows[request].double()

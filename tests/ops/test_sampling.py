@@ -7,7 +7,7 @@ from sglang.srt.layers import sampler as upstream
 from sglang.srt.sampling.sampling_params import TOP_K_ALL
 
 from sglang_ascend.ops.murmur_hash32 import murmur_hash32
-from sglang_ascend.ops.sample import sample
+from sglang_ascend.ops.sample import _gumbel, sample
 from sglang_ascend.ops.sampling_filter import _HEAD, sampling_filter
 from sglang_ascend.ops.spec import OperatorError
 
@@ -15,9 +15,7 @@ VOCABULARY = 3000
 
 
 def _hash_in_python(seed: int, position: int, column: int) -> int:
-    """MurmurHash3_x86_32 of four little-endian blocks, hash seed 0, by its published
-    description.
-    """
+    """MurmurHash3_x86_32 of four little-endian blocks, hash seed 0, as published."""
     state = 0
     for block in (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, position & 0xFFFFFFFF, column):
         block = block * 0xCC9E2D51 % 2**32
@@ -196,6 +194,12 @@ def test_seeded_draw_depends_on_its_own_request_alone():
         )
         > 5
     )
+
+
+def test_noise_is_finite_at_both_ends():
+    ends = torch.tensor([0, 1, 0xFFFFFFFE, 0xFFFFFFFF]).to(torch.uint32)
+    noise = _gumbel(ends)
+    assert noise.isfinite().all() and (noise.diff() >= 0).all()
 
 
 def _chi_square(counts, probabilities):

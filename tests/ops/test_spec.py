@@ -1,6 +1,4 @@
-"""Specifications refuse wrong calls with one line that names operator, argument, expected and
-got.
-"""
+"""Specifications refuse wrong calls in one line: operator, argument, expected and got."""
 
 import types
 
