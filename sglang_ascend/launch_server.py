@@ -77,8 +77,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _resolve(own: argparse.Namespace, rest: list[str]):
+    from sglang_ascend.deploy import dependencies, upstream_errors
     from sglang_ascend.plugin import cpu_share, device_choice, versions
 
+    dependencies.check()
     versions.check_sglang()
     choice = device_choice.choose(own.device)
     device_choice.publish(choice)
@@ -95,14 +97,13 @@ def _resolve(own: argparse.Namespace, rest: list[str]):
     from sglang.srt.server_args import prepare_server_args
 
     load_plugins()
-    try:
+    with upstream_errors.as_config_errors():
         server_args = prepare_server_args([*model, *rest])
         _preflight(server_args, choice.device)
         if choice.device == "reference":
             cpu_share.publish(_ranks_per_node(server_args))
         server_args.resolve_once()
-    except (ValueError, AssertionError, NotImplementedError, OSError) as error:
-        raise ConfigError(str(error)) from error
+        upstream_errors.check_resolved(server_args)
     return server_args
 
 

@@ -1,4 +1,4 @@
-"""Packages that have to go in with ``pip install --no-deps``, and what happens when they did not."""
+"""Packages that have to go in with ``pip install --no-deps``, and what if they did not."""
 
 from __future__ import annotations
 

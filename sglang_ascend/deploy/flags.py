@@ -15,7 +15,6 @@ _ATTENTION_FLAGS = (
     "decode_attention_backend",
     "speculative_draft_attention_backend",
 )
-_NPU_PAGE_SIZES = (16, 32, 64, 128)
 _SPECULATIVE = (
     "speculative_draft_model_path",
     "speculative_num_steps",
@@ -41,7 +40,7 @@ def check(args: dict[str, Any], config: dict[str, Any], device: str) -> None:
         device: ``npu`` or ``reference``.
     """
     _check_backends(args, device)
-    _check_page_size(args, device)
+    _check_page_size(args, config, device)
     _check_lengths(args, config)
     _check_workers(args)
     _check_speculative(args, config)
@@ -58,16 +57,16 @@ def _check_backends(args: dict[str, Any], device: str) -> None:
         raise ConfigError(f"--enable-torch-compile is not supported on {device}; drop it")
 
 
-def _check_page_size(args: dict[str, Any], device: str) -> None:
+def _check_page_size(args: dict[str, Any], config: dict[str, Any], device: str) -> None:
     page = args.get("page_size")
     if page is None:
         return
     if page < 1:
         raise ConfigError(f"--page-size {page} is too small; give 1 or more tokens")
-    if device == "npu" and page not in _NPU_PAGE_SIZES:
+    if device == "npu" and page not in (allowed := npu_page_sizes(config)):
         raise ConfigError(
-            f"--page-size {page} is not allowed by the NPU's attention operators; choose one of "
-            f"{', '.join(map(str, _NPU_PAGE_SIZES))} (default 128)"
+            f"--page-size {page} is not allowed by the NPU's attention operators for this model; "
+            f"choose one of {', '.join(map(str, allowed))} (default 128)"
         )
     chunk = args.get("chunked_prefill_size")
     if chunk is not None and chunk > 0 and chunk % page:
@@ -76,6 +75,14 @@ def _check_page_size(args: dict[str, Any], device: str) -> None:
             f"--chunked-prefill-size {chunk} is no multiple of --page-size {page}; choose "
             f"{lower or page}{f' or {lower + page}' if lower else ''}"
         )
+
+
+def npu_page_sizes(config: dict[str, Any]) -> tuple[int, ...]:
+    """Page sizes of the NPU operator that this model's attention uses."""
+    from sglang_ascend.ops import paged_gqa_attention, paged_mla_attention
+
+    operator = paged_mla_attention if config.get("kv_lora_rank") else paged_gqa_attention
+    return operator.SPEC.npu_limits["page_size"].allowed
 
 
 def _check_lengths(args: dict[str, Any], config: dict[str, Any]) -> None:

@@ -71,7 +71,9 @@ def resolve(args: dict[str, Any]) -> Layout:
             f"{args['nnodes']}"
         )
     if args.get("nnodes", 1) > 1 and not args.get("dist_init_addr"):
-        raise ConfigError("--nnodes above 1 needs --dist-init-addr HOST:PORT, the same on each node")
+        raise ConfigError(
+            "--nnodes above 1 needs --dist-init-addr HOST:PORT, the same on each node"
+        )
     return Layout(tp=tp, attention_dp=attention_dp, replicas=dp)
 
 

@@ -1,4 +1,4 @@
-"""``python -m sglang_ascend.models prepare [NAME]``: make an embedded model ready and print where."""
+"""``python -m sglang_ascend.models prepare [NAME]``: make a model ready and print its folder."""
 
 from __future__ import annotations
 

@@ -8,6 +8,10 @@ from sglang_ascend.plugin.platform_base import ATTENTION_BACKEND
 #: the reference device keeps prefix matching as fine as it can be.
 DEFAULT_PAGE_SIZE = {"npu": 128, "reference": 1}
 
+#: Tokens of the KV pool on the reference device. SGLang would take nearly all free memory, which a
+#: machine that serves nothing else can spare and a laptop cannot.
+DEFAULT_POOL_TOKENS = 65_536
+
 
 def apply_defaults(args, device: str) -> None:
     """Fill unset fields of SGLang's server arguments (a view that records what is assigned)."""
@@ -22,5 +26,7 @@ def apply_defaults(args, device: str) -> None:
         args.disable_custom_all_reduce = True
         # SGLang's idle scheduler polls at full speed, which would take a core of a laptop.
         args.sleep_on_idle = True
+        if args.max_total_tokens is None:
+            args.max_total_tokens = DEFAULT_POOL_TOKENS
         if args.dtype == "auto":
             args.dtype = "float32"

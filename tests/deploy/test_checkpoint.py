@@ -106,9 +106,7 @@ def test_no_bytes_escape_as_another_error(tmp_path_factory, noise):
 )
 def test_inconsistent_header(tmp_path, entry):
     header = json.dumps({"w": entry}).encode()
-    (tmp_path / "m.safetensors").write_bytes(
-        len(header).to_bytes(8, "little") + header + bytes(8)
-    )
+    (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     with pytest.raises(ConfigError, match="weight file"):
         safetensors_header.read(tmp_path / "m.safetensors")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 
 import psutil
-import pytest
 
 LIMIT_S = 240
 
@@ -39,46 +40,75 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def assert_one_clear_line(flags, *expected: str) -> None:
-    done, left = launch(*flags)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert done.returncode == 2, done.stderr
-    assert len(errors) == 1 and done.stderr.splitlines()[-1] == errors[0], done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
-    for part in expected:
-        assert part in errors[0]
-    assert not left
-
-
-def test_missing_model():
-    assert_one_clear_line(["--model-path", "/no/such/model"], "embedded models: smollm2")
-
-
-def test_truncated_shard(checkpoint):
-    shard = checkpoint / "model-00002-of-00002.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    assert_one_clear_line(["--model-path", str(checkpoint)], shard.name, "truncated")
+def assert_one_clear_line(code: int, stderr: str, expected: str) -> None:
+    lines = stderr.splitlines()
+    errors = [line for line in lines if line.startswith("error:")]
+    assert code == 2, stderr
+    assert errors == lines[-1:], stderr
+    assert "Traceback" not in stderr
+    assert expected in errors[0]
 
 
 def test_port_in_use(checkpoint):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_one_clear_line(
-            ["--model-path", str(checkpoint), "--port", str(port)], f"port {port}", "in use"
-        )
+        done, left = launch("--model-path", str(checkpoint), "--port", str(port))
+    assert_one_clear_line(done.returncode, done.stderr, f"port {port} on 127.0.0.1 is in use")
+    assert done.stdout == ""
+    assert not left
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (["--tp-size", "4"], "attention heads cannot be split"),
-        (["--max-total-tokens", str(10**15)], "lower --max-total-tokens"),
-        (["--tp-size", "two"], "--tp-size"),
-        (["--no-such-flag"], "--no-such-flag"),
-        # Refused by SGLang itself: in its argument resolution, and in its last check.
-        (["--mem-fraction-static", "0.5", "--cpu-offload-gb", "1", "--ple-offload-embedding"], "ple"),
-        (["--schedule-conservativeness", "-1"], "schedule_conservativeness"),
-    ],
-)
-def test_flags(checkpoint, flags, expected):
-    assert_one_clear_line(["--model-path", str(checkpoint), *flags], expected)
+def test_refusal_by_the_last_check_of_sglang(checkpoint):
+    done, left = launch("--model-path", str(checkpoint), "--schedule-conservativeness", "-1")
+    assert_one_clear_line(done.returncode, done.stderr, "schedule_conservativeness must be")
+    assert not left
+
+
+CASES = {
+    "--model-path /no/such/model": "embedded models: smollm2-135m-instruct",
+    "--model-path {tmp}": "has no config.json",
+    "--model-path {checkpoint} --no-such-flag": "unrecognized arguments: --no-such-flag",
+    "--model-path {checkpoint} --tp-size two": "invalid int value: 'two'",
+    "--model-path {checkpoint} --dtype int4": "--dtype",
+    "--model-path {checkpoint} --quantization fp8": "--quantization 'fp8' is not supported",
+    "--model-path {checkpoint} --tp-size 4": "attention heads cannot be split over 4 ranks",
+    "--model-path {checkpoint} --tp-size 3 --dp-size 2 --enable-dp-attention": "does not divide",
+    "--model-path {checkpoint} --max-total-tokens 1000000000000": "lower --max-total-tokens",
+    "--model-path {checkpoint} --retraction-policy priority": "--enable-priority-scheduling",
+    "--model-path {unknown}": "XyzForCausalLM is not supported by the installed SGLang",
+    "--model-path {truncated}": "is truncated",
+}
+_RUN_ALL = """
+import contextlib, io, json, sys
+from sglang_ascend.launch_server import main
+results = []
+for argv in json.load(sys.stdin):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        code = main(argv)
+    results.append([code, errors.getvalue()])
+json.dump(results, open(sys.argv[1], "w"))
+"""
+
+
+def test_every_kind_of_bad_input(checkpoint, tmp_path):
+    """One process for all of them: importing SGLang takes longer than the checks."""
+    unknown, truncated = tmp_path / "unknown", tmp_path / "truncated"
+    for copy in (unknown, truncated):
+        shutil.copytree(checkpoint, copy)
+    (unknown / "config.json").write_text('{"architectures": ["XyzForCausalLM"]}')
+    shard = truncated / "model-00001-of-00002.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    places = {"checkpoint": checkpoint, "unknown": unknown, "truncated": truncated, "tmp": tmp_path}
+    calls = [["--device", "reference", *case.format(**places).split()] for case in CASES]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_ALL, str(tmp_path / "results")],
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results").read_text())
+    for expected, (code, errors) in zip(CASES.values(), results, strict=True):
+        assert_one_clear_line(code, errors, expected)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SETUP_LIMIT_S = 400
 
 # An editable build without setuptools: one wheel with a .pth file.
-_BACKEND = '''
+_BACKEND = """
 import pathlib, zipfile
 NAME = "sglang_ascend-0.1.0"
 def build_editable(directory, config_settings=None, metadata_directory=None):
@@ -30,7 +30,7 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
                        "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr(f"{NAME}.dist-info/RECORD", "")
     return name
-'''
+"""
 _PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _ECHO = "import os, sys\nprint(__file__, os.getcwd(), sys.argv[1:])\nsys.exit(7)\n"
 

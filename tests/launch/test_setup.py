@@ -136,7 +136,9 @@ def test_missing_debian_packages(repository, tmp_path):
 
 
 def test_a_wrong_python(repository, tmp_path):
-    done = repository.setup(SGLANG_ASCEND_PYTHON="/bin/false", SGLANG_ASCEND_VENV=f"{tmp_path}/venv")
+    done = repository.setup(
+        SGLANG_ASCEND_PYTHON="/bin/false", SGLANG_ASCEND_VENV=f"{tmp_path}/venv"
+    )
     assert "SGLANG_ASCEND_PYTHON=/bin/false is no Python 3.11" in one_line(done)
 
 
