@@ -1,0 +1,1 @@
+"""How the embedded model tiny-deepseek-v3 was made: corpus, tokenizer, training, report."""
