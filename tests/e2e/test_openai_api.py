@@ -134,6 +134,7 @@ WEATHER = {
     "function": {
         "name": "weather",
         "description": "Weather of a city",
+        "strict": True,  # without it only the shape of a call is enforced, not its arguments
         "parameters": {
             "type": "object",
             "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},

@@ -47,7 +47,14 @@ def test_batch_shares_its_prefix(empty_cache):
 
 def test_answers_survive_eviction_and_retraction(start_server):
     """A pool of 2048 tokens for 8 requests of 400 and more: prefixes are evicted, requests retracted."""
-    server = start_server("--max-total-tokens", "2048", "--chunked-prefill-size", "256")
+    server = start_server(
+        "--model-path",
+        "tiny-deepseek-v3",
+        "--max-total-tokens",
+        "2048",
+        "--chunked-prefill-size",
+        "256",
+    )
     texts = [f"Story {i}. " + LONG_PROMPT[: 900 + 40 * i] for i in range(8)]
     params = {"temperature": 0, "max_new_tokens": 120, "ignore_eos": True}
     alone = []
