@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from tests.support.server import RunningServer
-
 from sglang_ascend.plugin import torchvision_ops
+from tests.support.server import RunningServer
 
 # transformers imports torchvision, whose operators a CPU build of torch does not have.
 torchvision_ops.declare_if_missing()

@@ -23,6 +23,17 @@ def test_rooms_import_downwards_only():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_code_is_lint_free():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ruff"), "check", "--no-cache", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_is_on_the_map(room):
     assert f"| `{room}/` |" in (ROOT / "docs" / "structure.md").read_text()

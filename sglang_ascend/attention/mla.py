@@ -61,7 +61,8 @@ class MlaAttention:
         """Attention of one layer.
 
         Args:
-            q: absorbed: latent queries [tokens, heads, latent]; expanded: [tokens, heads, nope + rope].
+            q: absorbed: latent queries [tokens, heads, latent]; expanded: [tokens, heads,
+                nope + rope].
             k: absorbed: latents of the new tokens [tokens, 1, latent]; expanded: None.
             q_rope, k_rope: absorbed: [tokens, heads, rope] and [tokens, 1, rope], rotated.
             slots: cache slots of the new tokens, None where nothing is written.

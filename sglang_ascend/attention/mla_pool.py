@@ -83,7 +83,7 @@ class SplitMlaPool(MLATokenToKVPool):
         )
 
     def get_cpu_copy(self, indices, mamba_indices=None, req_pool_index=None):
-        """Rows at ``indices`` of every buffer, in host memory in chunks, for a retracted request."""
+        """Rows at ``indices`` of every buffer, in host memory, in chunks, for a retraction."""
         return [
             [buffer[chunk].cpu() for chunk in indices.split(self.cpu_offloading_chunk_size)]
             for buffer in self.kv_buffer

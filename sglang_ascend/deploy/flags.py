@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
 from sglang_ascend.errors import ConfigError
 
-#: The attention backend that the plugin registers, and the only one with our KV layout.
-_ATTENTION = "ascend_paged"
 _ATTENTION_FLAGS = (
     "attention_backend",
     "prefill_attention_backend",
@@ -48,10 +47,10 @@ def check(args: dict[str, Any], config: dict[str, Any], device: str) -> None:
 
 def _check_backends(args: dict[str, Any], device: str) -> None:
     for field in _ATTENTION_FLAGS:
-        if args.get(field) not in (None, _ATTENTION):
+        if args.get(field) not in (None, ATTENTION_BACKEND):
             raise ConfigError(
                 f"{_flag(field)} {args[field]} does not run on {device}; the only attention "
-                f"backend here is {_ATTENTION}, which is the default: drop the flag"
+                f"backend here is {ATTENTION_BACKEND}, which is the default: drop the flag"
             )
     if args.get("enable_torch_compile"):
         raise ConfigError(f"--enable-torch-compile is not supported on {device}; drop it")

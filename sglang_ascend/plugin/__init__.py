@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def activate_platform() -> str:
-    """Entry point ``sglang.srt.platforms``: prepare this process, return the platform class path."""
+    """Entry point ``sglang.srt.platforms``: prepare this process, return the platform's path."""
     from sglang_ascend.plugin import device_choice, host_driver, torchvision_ops, versions
 
     versions.check_sglang()

@@ -110,7 +110,9 @@ def _report_seams(columns: dict[str, dict[str, ledger.SeamStatus]], device: str)
         if not statuses:
             continue
         applied = [kind for kind, row in statuses.items() if row.status == "applied"]
-        failed = [f"{kind}: {row.detail}" for kind, row in statuses.items() if row.status == "FAILED"]
+        failed = [
+            f"{kind}: {row.detail}" for kind, row in statuses.items() if row.status == "FAILED"
+        ]
         failures += failed
         verdict = "FAILED" if failed else "applied" if applied else "not needed"
         rows.append((seam, f"{verdict:<10} {'; '.join(failed) or ', '.join(applied)}"))

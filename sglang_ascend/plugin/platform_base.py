@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang.srt.platforms.interface import PlatformCapabilities, PlatformEnum, SRTPlatform
 
-ATTENTION_BACKEND = "ascend_paged"
+from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
 
 
 class AscendPlatformBase(SRTPlatform):

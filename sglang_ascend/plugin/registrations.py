@@ -1,8 +1,8 @@
-"""What SGLang lets a plug-in register without a hook: backends, handlers, choices, fused forwards."""
+"""What SGLang lets a plug-in register without a hook: backends, handlers, choices, forwards."""
 
 from __future__ import annotations
 
-from sglang_ascend.plugin.platform_base import ATTENTION_BACKEND
+from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
 from sglang_ascend.seam import ProcessKind
 
 

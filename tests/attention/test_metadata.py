@@ -10,7 +10,9 @@ import torch
 from sglang_ascend.attention import metadata
 from sglang_ascend.errors import ConfigError
 
-SLOTS = torch.tensor([[64, 65, 66, 67, 16, 17, 0, 0], [32, 33, 0, 0, 0, 0, 0, 0]], dtype=torch.int32)
+SLOTS = torch.tensor(
+    [[64, 65, 66, 67, 16, 17, 0, 0], [32, 33, 0, 0, 0, 0, 0, 0]], dtype=torch.int32
+)
 
 
 @pytest.fixture(scope="module")

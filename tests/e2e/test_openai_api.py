@@ -105,6 +105,20 @@ def test_seed_repeats_and_temperature_varies(client):
     assert len(others) > 1
 
 
+def test_n_answers_with_a_seed_differ_and_repeat(client):
+    hot = {"temperature": 1.5, "max_tokens": 12, "n": 3, "seed": 11}
+    first = [choice.message.content for choice in chat(client, **hot).choices]
+    assert len(set(first)) == 3
+    assert [choice.message.content for choice in chat(client, **hot).choices] == first
+
+
+def test_min_p_and_top_k_work_with_a_seed(client):
+    filtered = {"temperature": 1.2, "max_tokens": 12, "seed": 3}
+    extra = {"extra_body": {"min_p": 0.05, "top_k": 20}}
+    first = chat(client, **filtered, **extra).choices[0].message.content
+    assert chat(client, **filtered, **extra).choices[0].message.content == first
+
+
 def test_json_schema_constrains(client):
     schema = {
         "type": "object",
@@ -165,9 +179,7 @@ def test_streamed_tool_call_equals_the_whole_one(client):
 
 def test_long_prompt_goes_through_chunked_prefill(client):
     filler = "The grass is green. " * 120
-    answer = client.completions.create(
-        model=MODEL, prompt=filler, temperature=0, max_tokens=8
-    )
+    answer = client.completions.create(model=MODEL, prompt=filler, temperature=0, max_tokens=8)
     assert answer.usage.prompt_tokens > 512, "longer than two prefill chunks"
     assert "grass" in answer.choices[0].text or "green" in answer.choices[0].text
 

@@ -46,7 +46,7 @@ def test_batch_shares_its_prefix(empty_cache):
 
 
 def test_answers_survive_eviction_and_retraction(start_server):
-    """A pool of 2048 tokens for 8 requests of 400 and more: prefixes are evicted, requests retracted."""
+    """A pool of 2048 tokens for 8 requests of 400 and more: evictions and retractions."""
     server = start_server(
         "--model-path",
         "tiny-deepseek-v3",

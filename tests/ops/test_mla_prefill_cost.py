@@ -23,7 +23,7 @@ def _matmul(rows, inner, columns):
 def test_operations_by_enumeration(lens, dims):
     absorbed = expanded = 0
     for queries, keys in zip(*lens):
-        for head in range(dims.heads):
+        for _ in range(dims.heads):
             absorbed += _matmul(queries, dims.nope, dims.kv_lora)
             absorbed += _matmul(queries, dims.kv_lora, dims.value)
             if queries:

@@ -45,7 +45,8 @@ class RunningServer:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise AssertionError(f"server exited with {self.process.returncode}:\n{self.tail()}")
+                code = self.process.returncode
+                raise AssertionError(f"server exited with {code}:\n{self.tail()}")
             try:
                 if requests.get(f"{self.url}/health_generate", timeout=20).status_code == 200:
                     return self
