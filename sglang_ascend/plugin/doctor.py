@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sglang_ascend.deploy import dependencies
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.plugin import device_choice, ledger, versions
 from sglang_ascend.seam import PROCESS_KINDS
@@ -87,12 +87,10 @@ def main() -> int:
     """Print the tables; 0 where everything is in order, 1 where a seam or version is not."""
     _print_table("versions", version_rows())
     try:
+        dependencies.check()
         versions.check_sglang()
     except ConfigError as error:
         print(f"\nFAILED: {error}")
-        return 1
-    if importlib.util.find_spec("triton") is None:
-        print("\nFAILED: triton is missing; run `pip install --no-deps triton-ascend==3.2.0`")
         return 1
     _print_table("devices", device_rows())
     device = device_choice.choose("auto").device
