@@ -9,14 +9,20 @@ from __future__ import annotations
 
 def activate_platform() -> str:
     """Entry point ``sglang.srt.platforms``: prepare this process, return the platform's path."""
-    from sglang_ascend.plugin import device_choice, host_driver, torchvision_ops, versions
+    from sglang_ascend.plugin import (
+        device_choice,
+        generic_device,
+        host_driver,
+        torchvision_ops,
+        versions,
+    )
 
     versions.check_sglang()
-    device = device_choice.current().device
-    if device == "npu":
+    torchvision_ops.declare_if_missing()
+    if device_choice.current().device == "npu":
+        generic_device.hide_npu()
         return "sglang_ascend.plugin.npu_platform:NpuPlatform"
     host_driver.install()
-    torchvision_ops.declare_if_missing()
     return "sglang_ascend.plugin.reference_platform:ReferencePlatform"
 
 
