@@ -73,12 +73,17 @@ def test_prefix_hit_then_a_long_suffix(served):
     check(server, reference, [LONG_PROMPT, head, LONG_PROMPT])
 
 
-@pytest.mark.parametrize("page_size", [1, 16, 32, 64])
-def test_page_sizes_and_a_cache_too_small(start_server, references, page_size):
+@pytest.mark.parametrize(
+    ("model", "page_size"),
+    # Beside these: SmolLM2 at 1 and tiny-deepseek-v3 at 128 are the servers of the tests above.
+    [(MODELS[0], 16), (MODELS[0], 32), (MODELS[0], 64)]
+    + [(MODELS[1], 1), (MODELS[1], 16), (MODELS[1], 32), (MODELS[1], 64)],
+)
+def test_page_sizes_and_a_cache_too_small(start_server, references, model, page_size):
     """A pool that holds a fraction of the prompts: requests queue, prefixes are evicted."""
     server = start_server(
         "--model-path",
-        "tiny-deepseek-v3",
+        model,
         "--page-size",
         str(page_size),
         "--max-total-tokens",
@@ -87,9 +92,8 @@ def test_page_sizes_and_a_cache_too_small(start_server, references, page_size):
         "128",
         "--enable-mixed-chunk",
     )
-    reference = references("tiny-deepseek-v3")
     for _ in range(2):
-        check(server, reference, PROMPTS)
+        check(server, references(model), PROMPTS)
     server.stop()
 
 
