@@ -112,9 +112,8 @@ def _model_flags(name_or_path: str | None, skip: bool) -> list[str]:
 
     if skip:
         return ["--model-path", catalog.DEFAULT_MODEL]
-    folder = catalog.resolve(name_or_path or catalog.DEFAULT_MODEL)
-    name = name_or_path if name_or_path else catalog.DEFAULT_MODEL
-    return ["--model-path", str(folder), "--served-model-name", str(name)]
+    name = name_or_path or catalog.DEFAULT_MODEL
+    return ["--model-path", str(catalog.resolve(name)), "--served-model-name", name]
 
 
 def _ranks_per_node(server_args) -> int:

@@ -47,9 +47,6 @@ class PagedAttentionBackend(AttentionBackend):
     def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
         return self._forward(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
 
-    def forward_mixed(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
-        return self._forward(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
-
     def _forward(self, q, k, v, layer, forward_batch, save_kv_cache, **kwargs) -> torch.Tensor:
         slots = forward_batch.out_cache_loc if save_kv_cache and k is not None else None
         return self._attention.forward(q, k, v, layer, self.forward_metadata, slots, **kwargs)

@@ -21,10 +21,10 @@ def install_command() -> str:
 
 def check() -> None:
     """Raise ConfigError where a package is missing, or where two distributions share ``triton``."""
-    missing = [pin for pin in pins() if _version(pin.partition("==")[0]) is None]
+    missing = [pin for pin in pins() if installed_version(pin.partition("==")[0]) is None]
     if missing:
         raise ConfigError(f"not installed: {', '.join(missing)}; run `{install_command()}`")
-    if upstream := _version("triton"):
+    if upstream := installed_version("triton"):
         ours = next(pin for pin in pins() if pin.startswith("triton-ascend"))
         raise ConfigError(
             f"upstream triton {upstream} is installed over {ours}, and both own the import name "
@@ -33,7 +33,8 @@ def check() -> None:
         )
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Version of an installed distribution, or None, without importing it."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -9,11 +9,11 @@ included if it offered two.
 from __future__ import annotations
 
 import ctypes.util
-import importlib.metadata
 import os
 from dataclasses import dataclass
 from typing import Literal
 
+from sglang_ascend.deploy.dependencies import installed_version
 from sglang_ascend.errors import ConfigError
 
 Device = Literal["npu", "reference"]
@@ -30,14 +30,6 @@ class DeviceChoice:
 
     device: Device
     reason: str
-
-
-def installed_version(distribution: str) -> str | None:
-    """Version of an installed distribution, or None, without importing it."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def missing_for_npu() -> str | None:

@@ -35,7 +35,7 @@ def version_rows() -> list[tuple[str, str]]:
     """Name and version of everything that a report about this installation has to state."""
     rows = [("python", sys.version.split()[0])]
     for name in ("sglang", "torch", "torch_npu", "triton-ascend", "transformers"):
-        rows.append((name, device_choice.installed_version(name) or "not installed"))
+        rows.append((name, dependencies.installed_version(name) or "not installed"))
     rows.append(("CANN", _cann_version()))
     return rows
 
@@ -62,13 +62,11 @@ def device_rows() -> list[tuple[str, str]]:
     ]
 
 
-def probe(kind: str, device: str) -> list[ledger.SeamStatus]:
+def probe(kind: str, choice: device_choice.DeviceChoice) -> list[ledger.SeamStatus]:
     """Load the plug-in in a fresh process of ``kind`` and return its seam statuses."""
     with tempfile.TemporaryDirectory() as folder:
-        environ = {**os.environ, ledger.REPORT_DIR_ENV: folder, "SGLANG_PLATFORM": "ascend"}
-        environ[device_choice.DEVICE_ENV] = device
-        if device == "reference":
-            environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        environ = {**os.environ, ledger.REPORT_DIR_ENV: folder}
+        device_choice.publish(choice, environ)
         if kind == "tokenizer_worker":
             command = [sys.executable, "-c", "import sglang_ascend.plugin.tokenizer_worker_app"]
         else:
@@ -93,12 +91,12 @@ def main() -> int:
         print(f"\nFAILED: {error}")
         return 1
     _print_table("devices", device_rows())
-    device = device_choice.choose("auto").device
+    choice = device_choice.choose("auto")
     columns: dict[str, dict[str, ledger.SeamStatus]] = {}
     for kind in PROCESS_KINDS:
         print(f"... probing a {kind} process", file=sys.stderr, flush=True)
-        columns[kind] = {row.seam: row for row in probe(kind, device)}
-    return _report_seams(columns, device)
+        columns[kind] = {row.seam: row for row in probe(kind, choice)}
+    return _report_seams(columns, choice.device)
 
 
 def _report_seams(columns: dict[str, dict[str, ledger.SeamStatus]], device: str) -> int:

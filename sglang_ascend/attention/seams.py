@@ -1,7 +1,0 @@
-"""Seams of the attention room."""
-
-from __future__ import annotations
-
-from sglang_ascend.seam import Seam
-
-ATTENTION_SEAMS: tuple[Seam, ...] = ()
