@@ -15,7 +15,7 @@ from typing import Literal
 ProcessKind = Literal[
     "http_server", "tokenizer_worker", "detokenizer", "scheduler", "dp_controller"
 ]
-HookKind = Literal["before", "after", "around", "replace"]
+HookKind = Literal["before", "after", "around", "replace", "set"]
 
 PROCESS_KINDS: tuple[ProcessKind, ...] = (
     "http_server",
@@ -32,9 +32,11 @@ class Seam:
 
     Attributes:
         name: short unique name, used by ``doctor`` and in error messages.
-        target: dotted path of the function, method or class, as ``HookRegistry.register`` takes it.
-        kind: how the hook meets the target (see ``sglang.srt.plugins.hook_registry.HookType``).
-        hook: ``"module:attribute"`` of our function or class.
+        target: dotted path of the function, method or class, as ``HookRegistry.register`` takes it;
+            for kind "set", of a module's variable.
+        kind: how the hook meets the target (see ``sglang.srt.plugins.hook_registry.HookType``), or
+            "set": the module's variable gets our value.
+        hook: ``"module:attribute"`` of our function, class or value.
         processes: the process kinds in which the target runs; elsewhere nothing is imported.
         symptom: what a user sees without the seam.
         why_safe: why changing the target cannot break what does not need the change.

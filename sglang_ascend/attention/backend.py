@@ -38,6 +38,8 @@ class PagedAttentionBackend(AttentionBackend):
         """Length of a padding request: one token, so that no row of attention is empty."""
         return 1
 
+    get_cpu_graph_seq_len_fill_value = get_cuda_graph_seq_len_fill_value
+
     def support_triton(self) -> bool:
         return False
 

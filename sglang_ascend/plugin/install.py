@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+
 from sglang_ascend.plugin import ledger
-from sglang_ascend.seam import ProcessKind
+from sglang_ascend.seam import ProcessKind, Seam
+
+
+def _set(seam: Seam) -> None:
+    """Give a module's variable our value; one that does not exist fails in the ledger's check."""
+    module_name, _, variable = seam.target.rpartition(".")
+    module = importlib.import_module(module_name)
+    if hasattr(module, variable):
+        setattr(module, variable, seam.load_hook())
 
 
 def install(kind: ProcessKind, device: str) -> None:
@@ -19,7 +29,10 @@ def install(kind: ProcessKind, device: str) -> None:
 
         register(kind)
     for seam in ledger.needed(kind, device):
-        HookRegistry.register(seam.target, seam.load_hook(), HookType(seam.kind))
+        if seam.kind == "set":
+            _set(seam)
+        else:
+            HookRegistry.register(seam.target, seam.load_hook(), HookType(seam.kind))
     HookRegistry.apply_hooks()
     rows = ledger.statuses(kind, device)
     ledger.write_report(kind, rows)
