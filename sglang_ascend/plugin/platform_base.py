@@ -33,6 +33,11 @@ class AscendPlatformBase(SRTPlatform):
 
         return SplitMlaPool
 
+    def post_load_model(self, model) -> None:
+        from sglang_ascend.moe import start
+
+        start.start(model)
+
     def get_compile_backend(self, mode: str | None = None) -> str:
         # Inductor would compile the top-k of the MoE gate through Triton.
         return "eager"

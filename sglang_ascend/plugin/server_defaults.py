@@ -13,6 +13,9 @@ DEFAULT_PAGE_SIZE = {"npu": 128, "reference": 1}
 #: machine that serves nothing else can spare and a laptop cannot.
 DEFAULT_POOL_TOKENS = 65_536
 
+#: SGLang's name for the MoE all-to-all backend in whose place ours runs.
+EP_BACKEND = "ascend_fuseep"
+
 #: What SGLang itself has put in by now for a CPU or an NPU, where the user named nothing.
 _UPSTREAM_ATTENTION = (None, "ascend", "intel_amx", "torch_native", ATTENTION_BACKEND)
 
@@ -35,8 +38,17 @@ def apply_defaults(args, device: str) -> None:
     args.sampling_backend = "pytorch"
     if args.page_size is None:
         args.page_size = DEFAULT_PAGE_SIZE[device]
+    _parallel_defaults(args)
     if device == "reference":
         _reference_defaults(args)
+
+
+def _parallel_defaults(args) -> None:
+    if args.tp_size == args.ep_size > 1 and args.moe_a2a_backend == "none":
+        args.moe_a2a_backend = EP_BACKEND
+    if args.boundary_reduction == "auto":
+        # SGLang's default takes reduce-scatters of uneven pieces, which exist in NCCL only.
+        args.boundary_reduction = "ar"
 
 
 def _reference_defaults(args) -> None:
