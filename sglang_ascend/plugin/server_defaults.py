@@ -13,6 +13,9 @@ DEFAULT_PAGE_SIZE = {"npu": 128, "reference": 1}
 #: machine that serves nothing else can spare and a laptop cannot.
 DEFAULT_POOL_TOKENS = 65_536
 
+#: Longest wait of a collective. Without it, torch waits for half an hour.
+COLLECTIVE_TIMEOUT_S = 300
+
 #: SGLang's name for the MoE all-to-all backend in whose place ours runs.
 EP_BACKEND = "ascend_fuseep"
 
@@ -46,6 +49,8 @@ def apply_defaults(args, device: str) -> None:
 def _parallel_defaults(args) -> None:
     if args.tp_size == args.ep_size > 1 and args.moe_a2a_backend == "none":
         args.moe_a2a_backend = EP_BACKEND
+    if args.dist_timeout is None:
+        args.dist_timeout = COLLECTIVE_TIMEOUT_S
     if args.boundary_reduction == "auto":
         # SGLang's default takes reduce-scatters of uneven pieces, which exist in NCCL only.
         args.boundary_reduction = "ar"
