@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sglang_ascend.deploy import (
     architectures,
     checkpoint,
+    expert_parallel,
     flags,
     layout,
     memory,
@@ -19,6 +20,7 @@ from sglang_ascend.deploy import (
     number_formats,
     ports,
 )
+from sglang_ascend.moe import settings
 
 
 def run(server_args: dict[str, Any], device: Literal["npu", "reference"]) -> None:
@@ -41,6 +43,7 @@ def run(server_args: dict[str, Any], device: Literal["npu", "reference"]) -> Non
     ranks = layout.resolve(given)
     flags.check(given, language, device)
     layout.check_model(ranks, language, given.get("ep_size", 1))
+    expert_parallel.check({"tp_size": 1, **given}, language, settings.from_environment(), device)
     dtype = number_formats.resolve_dtype(language, given.get("dtype", "auto"), device)
     number_formats.check_kv_cache_dtype(given.get("kv_cache_dtype", "auto"), device)
     number_formats.check_quantization(config, given.get("quantization"), device)

@@ -38,7 +38,7 @@ class ExpertParallel:
         hardware: Hardware,
         layer_ids: Sequence[int],
         metrics: EpMetrics,
-        forced: Transport | None = None,
+        turns: Sequence[Transport] = (),
         dispatch_capacity: int | None = None,
     ) -> None:
         """Take both transports of a group into use.
@@ -46,14 +46,14 @@ class ExpertParallel:
         Args:
             shape, hardware: what the prediction is made from; equal on all ranks.
             layer_ids: the model's layers with experts.
-            forced: the transport that every step takes, None to choose.
+            turns: transports that the steps take in turn; empty to choose.
             dispatch_capacity: most tokens of a rank that Dispatch/Combine has room for, None for
                 any number.
         """
         self._group = transports["allgather"].group
         self._transports = transports
         self._shape, self._hardware = shape, hardware
-        self._forced, self._capacity = forced, dispatch_capacity
+        self._turns, self._capacity = turns, dispatch_capacity
         self._index = {layer_id: index for index, layer_id in enumerate(layer_ids)}
         placement = transports["allgather"].placement
         self._monitor = RoutingMonitor(self._group, placement, len(layer_ids))
@@ -108,7 +108,8 @@ class ExpertParallel:
         before = self._choice
         self._choice = self._choose(step)
         self._metrics.step_began(step, self._choice)
-        if before is None or before.transport != self._choice.transport:
+        changed = before is None or before.transport != self._choice.transport
+        if changed and len(self._turns) < 2:
             logger.info("expert parallelism, step %d: %s", step.number, self._choice.reason)
         return step
 
@@ -127,10 +128,11 @@ class ExpertParallel:
         )
         choice = choose(view, self._state)
         self._state = choice.state
-        if self._forced in (None, choice.transport):
+        if not self._turns:
             return choice
-        reason = f"{self._forced}: --ep-dispatch says so"
-        return Choice(self._forced, choice.predicted_s, reason, choice.state)
+        transport = self._turns[step.number % len(self._turns)]
+        reason = f"{transport}, by --ep-dispatch"
+        return Choice(transport, choice.predicted_s, reason, choice.state)
 
 
 _active: ExpertParallel | None = None

@@ -1,4 +1,4 @@
-"""Prometheus metrics of expert parallelism, beside SGLang's own where ``--enable-metrics`` is given."""
+"""Prometheus metrics of expert parallelism, beside SGLang's own with ``--enable-metrics``."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ MOE_SEAMS: tuple[Seam, ...] = (
         processes=("scheduler",),
         symptom="--moe-a2a-backend ascend_fuseep calls deep_ep, which is not there, and knows no "
         "AllGather/ReduceScatter",
-        why_safe="called by FusedMoE.forward for that backend only, with this rank's own tokens, and "
-        "returns their finished routed output",
+        why_safe="called by FusedMoE.forward for that backend only, with this rank's own tokens, "
+        "and returns their finished routed output",
         upstream="none found",
         remove_when="SGLang lets a plug-in register an MoE all-to-all backend",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from sglang_ascend.comm.exchange_cost import TRANSPORTS, Transport
 from sglang_ascend.comm.hardware import Hardware, load_hardware
 from sglang_ascend.errors import ConfigError
 
@@ -13,10 +14,10 @@ WIRE_ENV = "SGLANG_ASCEND_EP_WIRE"
 SHARED_RANKS_ENV = "SGLANG_ASCEND_EP_SHARED_RANKS"
 HARDWARE_ENV = "SGLANG_ASCEND_EP_HARDWARE"
 
-DISPATCH_CHOICES = ("auto", "allgather", "dispatch")
+DISPATCH_CHOICES = ("auto", "allgather", "dispatch", "alternate")
 WIRE_CHOICES = ("model", "int8")
-#: Value of HARDWARE_ENV that stands for measuring at start.
-MEASURE = "measure"
+#: Value of HARDWARE_ENV that stands for the device's own: measured on reference, by chip on npu.
+AUTO_HARDWARE = "auto"
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,23 @@ class EpSettings:
     """Expert parallelism as configured; the same on all ranks.
 
     Attributes:
-        dispatch: "auto", or the transport that every step takes.
+        dispatch: one of DISPATCH_CHOICES.
         int8_wire: whether activations are quantised before they are sent.
         shared_ranks: ranks that hold nothing but the shared expert.
-        hardware: constants for the prediction, None to measure them at start.
+        hardware: constants for the prediction, None for those of the device.
     """
 
     dispatch: str = "auto"
     int8_wire: bool = False
     shared_ranks: int = 0
     hardware: Hardware | None = None
+
+    @property
+    def turns(self) -> tuple[Transport, ...]:
+        """The transports that steps take in turn; empty where each step chooses."""
+        if self.dispatch == "auto":
+            return ()
+        return TRANSPORTS if self.dispatch == "alternate" else (self.dispatch,)
 
 
 def from_environment(environ=os.environ) -> EpSettings:
@@ -42,7 +50,7 @@ def from_environment(environ=os.environ) -> EpSettings:
         environ.get(DISPATCH_ENV, DISPATCH_CHOICES[0]),
         environ.get(WIRE_ENV, WIRE_CHOICES[0]) == "int8",
         shared_ranks(environ.get(SHARED_RANKS_ENV, "0")),
-        hardware(environ.get(HARDWARE_ENV, MEASURE)),
+        hardware(environ.get(HARDWARE_ENV, AUTO_HARDWARE)),
     )
 
 
@@ -54,5 +62,5 @@ def shared_ranks(text: str) -> int:
 
 
 def hardware(text: str) -> Hardware | None:
-    """Constants by name or file; None for ``measure``."""
-    return None if text == MEASURE else load_hardware(text)
+    """Constants by name or file; None for ``auto``."""
+    return None if text == AUTO_HARDWARE else load_hardware(text)

@@ -10,8 +10,7 @@ from sglang_ascend.comm.exchange_cost import MoeShape, bf16_shape
 from sglang_ascend.comm.hardware import load_hardware
 from sglang_ascend.comm.topology import Topology
 from sglang_ascend.comm.transport import RankGroup
-from sglang_ascend.errors import ConfigError
-from sglang_ascend.moe import expert_parallel, settings, shared_ranks
+from sglang_ascend.moe import expert_parallel, npu_dispatch, settings, shared_ranks
 from sglang_ascend.moe.dispatch.allgather_reducescatter import AllGatherReduceScatter
 from sglang_ascend.moe.dispatch.calibration import calibrate
 from sglang_ascend.moe.dispatch.dispatch_combine import DispatchCombine
@@ -19,11 +18,7 @@ from sglang_ascend.moe.dispatch.placement import ExpertPlacement
 from sglang_ascend.moe.experts import check_supported
 from sglang_ascend.moe.metrics import EpMetrics
 from sglang_ascend.moe.settings import EpSettings
-
-#: Where nothing is measured: memory, compute and what else the prediction does not rest on.
-_BASE_HARDWARE = {"cpu": "reference_cpu", "npu": "a2_910b_376t"}
-#: SGLang's own default for a collective is torch's half hour.
-_TIMEOUT_S = 300.0
+from sglang_ascend.ops.ep_limits import DispatchCall
 
 
 def start(model: torch.nn.Module) -> None:
@@ -41,44 +36,78 @@ def start(model: torch.nn.Module) -> None:
     if not get_moe_a2a_backend().is_ascend_fuseep():
         return
     layers = [module for module in model.modules() if isinstance(module, FusedMoE)]
-    if not layers:
-        raise ConfigError("this model has no experts; drop --ep-size and --moe-a2a-backend")
     for layer in layers:
         check_supported(layer)
-    chosen, parallel = settings.from_environment(), get_parallel()
+    first, chosen, parallel = layers[0], settings.from_environment(), get_parallel()
     group = RankGroup(
         parallel.moe_ep_group.device_group,
         Topology(parallel.nnodes, parallel.moe_ep_size // parallel.nnodes),
-        timeout_s=float(parallel.dist_timeout or _TIMEOUT_S),
+        timeout_s=float(parallel.dist_timeout),
     )
-    first = layers[0]
     placement = ExpertPlacement(group.size, first.num_experts, chosen.shared_ranks)
     shape = wire_shape(first.hidden_size, first.top_k, placement, first.params_dtype, chosen)
-    transports = {
-        "allgather": AllGatherReduceScatter(group, placement, chosen.int8_wire),
-        "dispatch": DispatchCombine(group, placement, chosen.int8_wire),
-    }
     device = first.w13_weight.device
-    hardware = chosen.hardware or calibrate(
-        transports,
-        load_hardware(_BASE_HARDWARE[device.type]),
-        shape,
-        dtype=first.params_dtype,
-        device=device,
-        synchronize=torch.npu.synchronize if device.type == "npu" else lambda: None,
-    )
+    allgather = AllGatherReduceScatter(group, placement, chosen.int8_wire)
+    if device.type == "npu":
+        fitted = _fit_npu(group, placement, shape, chosen, device)
+        own = RankGroup(
+            npu_dispatch.own_communicator(group.process_group), group.topology, group.ledger
+        )
+        dispatch = DispatchCombine(
+            own, placement, chosen.int8_wire, fitted.product, fitted.algorithm
+        )
+        capacity = fitted.capacity
+        hardware = chosen.hardware or load_hardware(npu_dispatch.HARDWARE[fitted.product])
+    else:
+        dispatch, capacity = DispatchCombine(group, placement, chosen.int8_wire), None
+        both = {"allgather": allgather, "dispatch": dispatch}
+        hardware = chosen.hardware or calibrate(
+            both, load_hardware("reference_cpu"), shape, dtype=first.params_dtype, device=device
+        )
     if chosen.shared_ranks:
         shared_ranks.settle(model, placement, group.rank)
     layer_ids = [layer.layer_id for layer in layers]
     expert_parallel.activate(
         expert_parallel.ExpertParallel(
-            transports,
+            {"allgather": allgather, "dispatch": dispatch},
             shape,
             hardware,
             layer_ids,
             EpMetrics(group.rank, layer_ids, get_observability().enable_metrics),
-            None if chosen.dispatch == "auto" else chosen.dispatch,
+            chosen.turns,
+            capacity,
         )
+    )
+
+
+def _fit_npu(
+    group: RankGroup,
+    placement: ExpertPlacement,
+    shape: MoeShape,
+    chosen: EpSettings,
+    device: torch.device,
+) -> npu_dispatch.NpuDispatch:
+    from sglang.srt.runtime_context import get_parallel, get_schedule
+
+    call = DispatchCall(
+        product="",
+        algorithm="",
+        world_size=group.size,
+        tokens=0,
+        hidden=shape.hidden,
+        top_k=shape.top_k,
+        slots=placement.slots,
+        shared_ranks=placement.shared_ranks,
+        rank=group.rank,
+    )
+    schedule = get_schedule()
+    longest = max(schedule.chunked_prefill_size or 0, schedule.max_running_requests or 0)
+    return npu_dispatch.configure(
+        torch.npu.get_device_name(device),
+        group.topology.nodes,
+        call,
+        "dispatch" in chosen.turns,
+        -(-longest // get_parallel().attn_tp_size),
     )
 
 

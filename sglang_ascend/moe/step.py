@@ -1,4 +1,4 @@
-"""Token counts of the forward step under way, as every rank of the expert-parallel group knows them.
+"""Token counts of the forward step under way, as every rank of the group knows them.
 
 SGLang synchronises the counts of the DP-attention groups before each step; how a group's tokens are
 spread over its attention-TP ranks follows from the count alone. So the tuple here is the same on

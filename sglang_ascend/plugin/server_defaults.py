@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
+from sglang_ascend.deploy.expert_parallel import EP_BACKEND
 from sglang_ascend.errors import ConfigError
 
 #: Tokens a cache page. 128 is what the NPU's paged attention takes; the reference device keeps
@@ -15,9 +16,6 @@ DEFAULT_POOL_TOKENS = 65_536
 
 #: Longest wait of a collective. Without it, torch waits for half an hour.
 COLLECTIVE_TIMEOUT_S = 300
-
-#: SGLang's name for the MoE all-to-all backend in whose place ours runs.
-EP_BACKEND = "ascend_fuseep"
 
 #: What SGLang itself has put in by now for a CPU or an NPU, where the user named nothing.
 _UPSTREAM_ATTENTION = (None, "ascend", "intel_amx", "torch_native", ATTENTION_BACKEND)

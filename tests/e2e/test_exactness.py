@@ -10,25 +10,12 @@ import random
 
 import pytest
 
-from sglang_ascend.models import catalog
 from tests.support.prompts import LONG_PROMPT, PROMPTS
-from tests.support.reference import Reference, assert_same_tokens
+from tests.support.reference import assert_same_tokens
 
 TOKENS = 24
 PARAMS = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
 MODELS = ("smollm2-135m-instruct", "tiny-deepseek-v3")
-
-
-@pytest.fixture(scope="session")
-def references():
-    cache: dict[str, Reference] = {}
-
-    def get(model: str) -> Reference:
-        if model not in cache:
-            cache[model] = Reference(catalog.resolve(model))
-        return cache[model]
-
-    return get
 
 
 @pytest.fixture(params=MODELS)
@@ -73,11 +60,14 @@ def test_prefix_hit_then_a_long_suffix(served):
     check(server, reference, [LONG_PROMPT, head, LONG_PROMPT])
 
 
+_MORE_PAGE_SIZES = ((MODELS[0], 32), (MODELS[1], 16), (MODELS[1], 64))
+
+
 @pytest.mark.parametrize(
     ("model", "page_size"),
     # Beside these: SmolLM2 at 1 and tiny-deepseek-v3 at 128 are the servers of the tests above.
-    [(MODELS[0], 16), (MODELS[0], 32), (MODELS[0], 64)]
-    + [(MODELS[1], 1), (MODELS[1], 16), (MODELS[1], 32), (MODELS[1], 64)],
+    [(MODELS[0], 16), (MODELS[0], 64), (MODELS[1], 1), (MODELS[1], 32)]
+    + [pytest.param(*case, marks=pytest.mark.slow) for case in _MORE_PAGE_SIZES],
 )
 def test_page_sizes_and_a_cache_too_small(start_server, references, model, page_size):
     """A pool that holds a fraction of the prompts: requests queue, prefixes are evicted."""

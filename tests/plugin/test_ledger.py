@@ -12,30 +12,15 @@ from sglang_ascend.seam import PROCESS_KINDS
 
 
 @pytest.fixture(scope="module")
-def reports(start_server, tmp_path_factory):
+def reports(ep2_server, ledger_folder):
     """Statuses by process kind, as each process of one server wrote them itself."""
-    folder = tmp_path_factory.mktemp("ledger")
-    server = start_server(
-        "--model-path",
-        "tiny-deepseek-v3",
-        "--page-size",
-        "16",
-        "--max-total-tokens",
-        "4096",
-        "--tokenizer-worker-num",
-        "2",
-        "--dp-size",
-        "2",
-        env={ledger.REPORT_DIR_ENV: str(folder)},
-    )
-    answer = server.generate({"text": "In the beginning", "sampling_params": {"max_new_tokens": 4}})
-    assert len(answer["output_ids"]) == 4
+    body = {"text": "In the beginning", "sampling_params": {"max_new_tokens": 4}}
+    assert len(ep2_server.generate(body)["output_ids"]) == 4
     by_kind = defaultdict(list)
-    for path in folder.glob("*.json"):
+    for path in ledger_folder.glob("*.json"):
         by_kind[path.name.rsplit("-", 1)[0]].append(
             {row["seam"]: row["status"] for row in json.loads(path.read_text())}
         )
-    server.stop()
     return by_kind
 
 

@@ -7,8 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
+from sglang_ascend.deploy.expert_parallel import EP_BACKEND
 from sglang_ascend.errors import ConfigError
-from sglang_ascend.plugin.server_defaults import DEFAULT_POOL_TOKENS, apply_defaults
+from sglang_ascend.plugin.server_defaults import (
+    COLLECTIVE_TIMEOUT_S,
+    DEFAULT_POOL_TOKENS,
+    apply_defaults,
+)
 
 
 def arguments(**given):
@@ -20,6 +25,11 @@ def arguments(**given):
         "page_size": None,
         "max_total_tokens": None,
         "dtype": "auto",
+        "tp_size": 1,
+        "ep_size": 1,
+        "moe_a2a_backend": "none",
+        "dist_timeout": None,
+        "boundary_reduction": "auto",
     }
     return SimpleNamespace(**{**unset, **given})
 
@@ -54,3 +64,18 @@ def test_what_the_user_gave_stays():
 def test_a_backend_that_cannot_run_is_refused():
     with pytest.raises(ConfigError, match="--decode-attention-backend triton"):
         apply_defaults(arguments(decode_attention_backend="triton"), "reference")
+
+
+def test_experts_spread_over_all_ranks_go_through_our_transports():
+    args = arguments(tp_size=4, ep_size=4)
+    apply_defaults(args, "reference")
+    assert args.moe_a2a_backend == EP_BACKEND
+    assert args.boundary_reduction == "ar" and args.dist_timeout == COLLECTIVE_TIMEOUT_S
+
+
+@pytest.mark.parametrize("sizes", [{"tp_size": 4}, {"tp_size": 4, "ep_size": 2}])
+def test_other_layouts_sum_over_all_ranks(sizes):
+    args = arguments(**sizes, dist_timeout=60, boundary_reduction="rs")
+    apply_defaults(args, "npu")
+    assert args.moe_a2a_backend == "none"
+    assert args.boundary_reduction == "rs" and args.dist_timeout == 60
