@@ -8,14 +8,16 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 
 from sglang_ascend.ops.axes import AxisBinding
+from sglang_ascend.ops.call_shapes import CallRecorder
 
 CHECK_OPS_ENV = "SGLANG_ASCEND_CHECK_OPS"
+_RECORD = "record="
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 HALVES = (torch.bfloat16, torch.float16)
@@ -38,6 +40,13 @@ class TensorSpec:
     dtypes: tuple[torch.dtype, ...] = ()
     like: str = ""
     optional: bool = False
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A result that only the operator named by `read_by` may look into; it differs by device."""
+
+    read_by: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class OperatorSpec:
     summary: str
     source: str
     inputs: Mapping[str, TensorSpec]
-    outputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec | Opaque]
     tolerance: Tolerance
     mutates: tuple[str, ...] = ()
     npu_operators: tuple[str, ...] = ()
@@ -118,7 +127,8 @@ class OperatorSpec:
                 f"{self.name}: expected {len(self.outputs)} results, got {len(values)}"
             )
         for (name, spec), value in zip(self.outputs.items(), values):
-            self._check_tensor(name, spec, value, arguments, binding)
+            if not isinstance(spec, Opaque):
+                self._check_tensor(name, spec, value, arguments, binding)
         self._check_axes(binding)
 
     def require_npu(self, quantity: str, value: Any) -> None:
@@ -193,11 +203,16 @@ class Operator:
         setting = os.environ.get(CHECK_OPS_ENV, "0")
         if setting == "0":
             return run(*args, **kwargs)
-        if setting != "1":
-            raise OperatorError(f"{CHECK_OPS_ENV} must be 0 or 1, got {setting!r}")
+        folder = setting.removeprefix(_RECORD)
+        if setting != "1" and folder in ("", setting):
+            raise OperatorError(
+                f"{CHECK_OPS_ENV} must be 0 or 1 or {_RECORD}FOLDER, got {setting!r}"
+            )
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         binding = self.spec.check_inputs(bound.arguments)
+        if setting != "1":
+            _recorder(folder).record(self.spec.name, bound.arguments)
         results = run(*args, **kwargs)
         self.spec.check_outputs(results, bound.arguments, binding)
         return results
@@ -205,6 +220,11 @@ class Operator:
     @cached_property
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self.reference)
+
+
+@lru_cache(maxsize=1)
+def _recorder(folder: str) -> CallRecorder:
+    return CallRecorder(folder)
 
 
 def _device_type(args, kwargs) -> str:

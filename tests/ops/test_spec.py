@@ -98,9 +98,11 @@ def test_checks_are_off_by_default(monkeypatch):
     assert rms_norm(torch.ones(2, 8, dtype=torch.float64), torch.ones(8), 1e-6).shape == (2, 8)
 
 
-def test_a_malformed_setting_is_refused(monkeypatch):
-    monkeypatch.setenv(CHECK_OPS_ENV, "yes")
-    with pytest.raises(OperatorError, match="SGLANG_ASCEND_CHECK_OPS must be 0 or 1, got 'yes'"):
+@pytest.mark.parametrize("setting", ["yes", "record="])
+def test_a_malformed_setting_is_refused(monkeypatch, setting):
+    monkeypatch.setenv(CHECK_OPS_ENV, setting)
+    expected = f"SGLANG_ASCEND_CHECK_OPS must be 0 or 1 or record=FOLDER, got '{setting}'"
+    with pytest.raises(OperatorError, match=expected):
         rms_norm(torch.ones(2, 8), torch.ones(8), 1e-6)
 
 

@@ -1,0 +1,3 @@
+from tests.comm.conftest import ranks
+
+__all__ = ["ranks"]
