@@ -10,11 +10,18 @@ file `ops/<name>.py` with
 - `CONTRACT`: shapes of real models at which `npu` is checked without a chip;
 - `<name> = Operator(SPEC, reference, npu, CONTRACT)`, which is what the rooms above call.
 
-SGLANG_ASCEND_CHECK_OPS=1 checks the arguments and results of every call against `SPEC`.
+A collective operator takes its group of ranks as an argument (`expert_parallel.py`).
+
+SGLANG_ASCEND_CHECK_OPS=1 checks the arguments and results of every call against `SPEC`;
+record=FOLDER also writes down what each operator was called with (`call_shapes.py`).
 """
 
 OPERATOR_MODULES = (
     "add_rms_norm",
+    "add_rms_norm_quant",
+    "dispatch_pack",
+    "dispatch_unpack",
+    "dynamic_quant",
     "gate_topk_grouped_sigmoid",
     "gate_topk_softmax",
     "grouped_matmul",
@@ -23,16 +30,22 @@ OPERATOR_MODULES = (
     "mla_kv_write",
     "mla_prefill_expanded",
     "mla_prolog",
+    "moe_distribute_combine",
+    "moe_distribute_dispatch",
     "moe_permute",
     "moe_unpermute",
     "murmur_hash32",
     "paged_gqa_attention",
     "paged_mla_attention",
+    "quant_grouped_matmul",
+    "quant_matmul",
     "rms_norm",
+    "rms_norm_quant",
     "rope",
     "sample",
     "sampling_filter",
     "swiglu",
+    "swiglu_quant",
 )
 
 

@@ -107,7 +107,7 @@ def reference(
     query = normalise(x @ w_dq, q_norm, eps, x.dtype) @ w_uq_qr
     query = query.view(-1, heads, nope + rotary)
     query_nope, query_rope = query.split((nope, rotary), dim=-1)
-    query_latent = torch.bmm(query_nope.transpose(0, 1), w_uk).transpose(0, 1)
+    query_latent = torch.bmm(query_nope.transpose(0, 1), w_uk).transpose(0, 1).contiguous()
     cos, sin = gather_cos_sin(cos_sin, positions)
     query_rope = rotate(query_rope, cos, sin, interleaved=True, split_halves=True)
     write_kv(x @ w_dkv_kr, kv_norm, cos_sin, positions, latent_cache, rope_cache, slots, eps)
