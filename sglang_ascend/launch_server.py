@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 
+from sglang_ascend.deploy import own_flags, upstream_errors
 from sglang_ascend.errors import ConfigError
 
 _DESCRIPTION = """\
@@ -29,7 +30,11 @@ examples:
 
 
 def parse_own_flags(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Split our flags from SGLang's; the second list goes to SGLang unchanged."""
+    """Split our flags from SGLang's; the second list goes to SGLang unchanged.
+
+    Raises:
+        ConfigError: a flag of ours lacks its value.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m sglang_ascend.launch_server",
         description=_DESCRIPTION,
@@ -52,8 +57,10 @@ def parse_own_flags(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         help="an embedded model (smollm2-135m-instruct, tiny-deepseek-v3) or a local checkpoint "
         "folder (default: smollm2-135m-instruct)",
     )
+    own_flags.add_to(parser)
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
-    own, rest = parser.parse_known_args(argv)
+    with upstream_errors.as_config_errors():
+        own, rest = parser.parse_known_args(argv)
     if own.help:
         parser.print_help()
         print("\nSGLang's flags:\n")
@@ -67,8 +74,8 @@ def main(argv: list[str] | None = None) -> int:
         0 after an orderly stop, 2 where something asked for cannot be honoured (one line on
         stderr says what and what to do), or SGLang's own exit code.
     """
-    own, rest = parse_own_flags(sys.argv[1:] if argv is None else argv)
     try:
+        own, rest = parse_own_flags(sys.argv[1:] if argv is None else argv)
         server_args = _resolve(own, rest)
     except ConfigError as error:
         return _refuse(error)
@@ -77,17 +84,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _resolve(own: argparse.Namespace, rest: list[str]):
-    from sglang_ascend.deploy import dependencies, upstream_errors
+    from sglang_ascend.deploy import dependencies
+    from sglang_ascend.dp_controller import flag as dp_policy
     from sglang_ascend.plugin import cpu_share, device_choice, versions
 
     dependencies.check()
     versions.check_sglang()
     choice = device_choice.choose(own.device)
     device_choice.publish(choice)
+    values = own_flags.given(own)
     print(f"sglang_ascend: device {choice.device} ({choice.reason})", file=sys.stderr, flush=True)
     os.environ.setdefault(
         "SGLANG_HTTP_SERVER_APP_PATH", "sglang_ascend.plugin.tokenizer_worker_app:app"
     )
+    # After a rank has failed, SGLang would wait a minute for a core dump of CUDA.
+    os.environ.setdefault("SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS", "0")
 
     if own.help:
         rest = [*rest, "--help"]
@@ -99,6 +110,10 @@ def _resolve(own: argparse.Namespace, rest: list[str]):
     load_plugins()
     with upstream_errors.as_config_errors():
         server_args = prepare_server_args([*model, *rest])
+        values[dp_policy.ENV] = dp_policy.resolve(
+            values[dp_policy.ENV], server_args.load_balance_method
+        )
+        own_flags.publish(values)
         _preflight(server_args, choice.device)
         if choice.device == "reference":
             cpu_share.publish(_ranks_per_node(server_args))
