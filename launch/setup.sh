@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the virtual environment ready; quick when it is. serve.sh and test.sh call it.
 #
-#   SGLANG_ASCEND_EXTRAS  more sets to install, e.g. "npu pd" (files of requirements/)
+#   SGLANG_ASCEND_EXTRAS  more sets to install, e.g. "npu pd" (files of requirements/); "contract" goes
+#                         into a folder of its own in the environment
 #   SGLANG_ASCEND_PYTHON  the Python 3.11 to use
 #   SGLANG_ASCEND_VENV    the environment's folder (default: .venv)
 #
@@ -13,7 +14,8 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=${SGLANG_ASCEND_VENV:-$root/.venv}
 requirements=$root/requirements
 read -ra extras <<<"${SGLANG_ASCEND_EXTRAS:-}"
-stamp=$venv/.ready           # written last: what the environment was made from
+contract=$venv/contract      # on no Python's path; sglang_ascend.contract puts it there
+stamp=$venv/.ready           # written last: what the environment was made from, and its sets
 unfinished=$venv/.unfinished # there while packages are being written
 lock_wait_s=3600
 
@@ -28,14 +30,23 @@ say() { echo "[setup $1/4] $2" >&2; }
 fingerprint() {
     {
         cat -- "$requirements"/*.txt "$root/pyproject.toml" "$venv/pyvenv.cfg"
-        echo "$root" "${extras[@]:-}"
-        ls -d -- "$venv"/lib/python*/site-packages/*.dist-info 2>/dev/null || true
+        echo "$root"
+        ls -d -- "$venv"/lib/python*/site-packages/*.dist-info "$contract"/*.dist-info \
+            2>/dev/null || true
     } | sha256sum
+}
+
+has_sets() {
+    local extra
+    for extra in "${extras[@]:-}"; do
+        [[ -z $extra || " $(sed -n 2p -- "$stamp") " == *" $extra "* ]] || return 1
+    done
 }
 
 ready() {
     [[ ! -e $unfinished && -f $stamp && -x $venv/bin/python ]] || return 1
-    [[ $(<"$stamp") == "$(fingerprint)" ]] && "$venv/bin/python" -c '' 2>/dev/null
+    has_sets || return 1
+    [[ $(sed -n 1p -- "$stamp") == "$(fingerprint)" ]] && "$venv/bin/python" -c '' 2>/dev/null
 }
 
 find_python() {
@@ -72,10 +83,13 @@ check_debian_packages() {
             library:*) "$python" -c "import ctypes; ctypes.CDLL('${probe#library:}')" 2>/dev/null ||
                 missing+=("$package") ;;
             file:*) [[ -e ${probe#file:} ]] || missing+=("$package") ;;
+            command:*) command -v -- "${probe#command:}" >/dev/null || missing+=("$package") ;;
         esac
     done <"$root/launch/debian-packages.txt"
-    ((${#missing[@]} == 0)) ||
-        die "missing Debian package(s): ${missing[*]}; run: sudo apt-get install -y ${missing[*]}"
+    ((${#missing[@]} > 0)) || return 0
+    # Several sets may need the same one.
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+    die "missing Debian package(s): ${missing[*]}; run: sudo apt-get install -y ${missing[*]}"
 }
 
 pip_install() {
@@ -98,9 +112,9 @@ make_venv() {
 }
 
 install_packages() {
-    local sets=(-r "$requirements/serve.txt" -r "$requirements/dev.txt") extra
+    local sets=(-r "$requirements/serve.txt") extra
     for extra in "${extras[@]:-}"; do
-        [[ -z $extra ]] || sets+=(-r "$requirements/$extra.txt")
+        [[ -z $extra || $extra == contract ]] || sets+=(-r "$requirements/$extra.txt")
     done
     say 2 "installing pinned packages"
     pip_install "${sets[@]}" -c "$requirements/constraints.txt"
@@ -111,6 +125,10 @@ install_packages() {
         "$venv/bin/python" -m pip uninstall -y triton triton-ascend >&2
     fi
     pip_install "${no_deps[@]}"
+    rm -rf -- "$contract"
+    if [[ " ${extras[*]:-} " == *" contract "* ]]; then
+        pip_install --no-deps --target "$contract" -r "$requirements/contract.txt"
+    fi
     say 4 "installing sglang_ascend from $root"
     pip_install --no-deps --no-build-isolation -e "$root"
 }
@@ -133,7 +151,7 @@ main() {
     make_venv "$python"
     install_packages
     rm -f -- "$unfinished"
-    fingerprint >"$stamp.new"
+    { fingerprint; echo "${extras[*]:-}"; } >"$stamp.new"
     mv -- "$stamp.new" "$stamp"
 }
 

@@ -136,6 +136,8 @@ def check_slots(name: str, arguments) -> None:
 def check_token_counts(name: str, tokens: int, ep: ExpertParallel, counts: Sequence[int]) -> None:
     """Raise `OperatorError` unless there is a count for every rank, and this rank's is right."""
     rank = ep.group.rank
+    if not 0 <= rank < ep.group.size:
+        raise OperatorError(f"{name}: rank is {rank}, allowed is 0..{ep.group.size - 1}")
     if len(counts) != ep.group.size or counts[rank] != tokens:
         raise OperatorError(
             f"{name}: token_counts must be {ep.group.size} numbers with {tokens} tokens for rank"

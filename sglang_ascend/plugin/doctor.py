@@ -31,11 +31,27 @@ _PROBE_ENTRIES = {
 _PROBE_TIMEOUT_S = 300
 
 
+def promised_versions() -> dict[str, str]:
+    """The versions with which seams and NPU calls were checked; no other is promised."""
+    no_deps = dict(pin.split("==") for pin in dependencies.pins())
+    npu = device_choice.TORCH_NPU_VERSION
+    return {
+        "sglang": ", ".join(versions.SUPPORTED_SGLANG),
+        "torch": npu,
+        "torch_npu": npu,
+        "triton-ascend": no_deps["triton-ascend"],
+    }
+
+
 def version_rows() -> list[tuple[str, str]]:
     """Name and version of everything that a report about this installation has to state."""
+    promised = promised_versions()
     rows = [("python", sys.version.split()[0])]
-    for name in ("sglang", "torch", "torch_npu", "triton-ascend", "transformers"):
-        rows.append((name, dependencies.installed_version(name) or "not installed"))
+    for name in (*promised, "transformers"):
+        found = dependencies.installed_version(name) or "not installed"
+        rows.append(
+            (name, f"{found:<14} promised: {promised[name]}" if name in promised else found)
+        )
     rows.append(("CANN", _cann_version()))
     return rows
 

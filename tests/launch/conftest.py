@@ -66,9 +66,12 @@ class Repository:
         (root / "src/pytest/__main__.py").write_text(_ECHO)
         make_wheel(self.wheels, "first", "1.0", {"first.py": ""})
         make_wheel(self.wheels, "triton_ascend", "3.2.0", {"triton/__init__.py": "ascend = 1\n"})
+        make_wheel(self.wheels, "apart", "1.0", {"apart.py": ""})
         for name, text in {
             "serve": "first==1.0",
             "dev": "",
+            "contract": "apart==1.0",
+            "kernels": "",
             "no-deps": "triton-ascend==3.2.0",
             "constraints": "",
         }.items():

@@ -113,6 +113,32 @@ def test_upstream_triton_does_not_stay(repository):
         repository.require("serve", "first==1.0")
 
 
+def test_sets_stay_until_the_environment_is_made_anew(repository):
+    """serve.sh after test.sh must find everything ready, and test.sh after that as well."""
+    make_wheel(repository.wheels, "for_tests", "1.0", {"for_tests.py": ""})
+    repository.require("dev", "for-tests==1.0")
+    try:
+        assert repository.setup().returncode == 0
+        assert not repository.imports("for_tests")
+        assert repository.run("launch/test.sh").returncode == 7
+        assert repository.imports("for_tests")
+        for sets in ("", "dev", "contract dev"):
+            assert repository.setup(SGLANG_ASCEND_EXTRAS=sets).stderr == ""
+        repository.require("more", "")
+        assert "[setup 2/4]" in repository.setup(SGLANG_ASCEND_EXTRAS="more dev").stderr
+    finally:
+        repository.require("dev", "")
+
+
+def test_the_contract_set_stays_off_the_path(repository):
+    module = repository.venv / "contract/apart.py"
+    assert repository.setup(SGLANG_ASCEND_EXTRAS="contract").returncode == 0
+    assert module.exists() and not repository.imports("apart")
+    shutil.rmtree(module.parent)
+    assert repository.setup(SGLANG_ASCEND_EXTRAS="contract").returncode == 0
+    assert module.exists()
+
+
 def one_line(done) -> str:
     """The only line that a refusal writes."""
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
@@ -127,10 +153,13 @@ def test_an_unknown_extra(repository, tmp_path):
 def test_missing_debian_packages(repository, tmp_path):
     table = repository.root / "launch/debian-packages.txt"
     before = table.read_text()
-    table.write_text(before + "libnowhere1 library:libnowhere.so.1 always\nother file:/no/x npu\n")
+    table.write_text(
+        before + "libnowhere1 library:libnowhere.so.1 always\nother file:/no/x npu\n"
+        "no-tool command:no-such-tool always\nlibnowhere1 file:/no/y always\n"
+    )
     try:
         done = repository.setup(SGLANG_ASCEND_VENV=f"{tmp_path}/venv")
-        assert one_line(done).endswith("run: sudo apt-get install -y libnowhere1\n")
+        assert one_line(done).endswith("run: sudo apt-get install -y libnowhere1 no-tool\n")
     finally:
         table.write_text(before)
 
