@@ -87,7 +87,8 @@ class Cluster:
         _run("ip", "netns", "add", self._name(what))
         self._made.append(self._name(what))
 
-    def _address(self, rank: int) -> str:
+    def address(self, rank: int) -> str:
+        """IP address of a rank."""
         return f"10.77.{self._topology.node_of(rank)}.{rank + 1}"
 
     def _add_rank(self, rank: int) -> None:
@@ -96,7 +97,7 @@ class Cluster:
         _run("ip", "link", "add", port, "netns", switch, "type", "veth",
              "peer", "name", INTERFACE, "netns", here)  # fmt: skip
         _run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
-        _run("ip", "-n", here, "addr", "add", f"{self._address(rank)}/16", "dev", INTERFACE)
+        _run("ip", "-n", here, "addr", "add", f"{self.address(rank)}/16", "dev", INTERFACE)
         for namespace, device in ((here, INTERFACE), (switch, port)):
             # Segments of 64 KiB would pass a token bucket in bursts.
             _run("ip", "-n", namespace, "link", "set", device, "gso_max_segs", "1")
@@ -140,7 +141,7 @@ class Cluster:
                 # Long enough that no packet is lost.
                 _run(*tc, "qdisc", "add", "dev", device, "parent", leaf, "pfifo",
                      "limit", "100000")  # fmt: skip
-                _add_filter(tc, device, 2, ("ip", peer_is, f"{self._address(peer)}/32"), leaf)
+                _add_filter(tc, device, 2, ("ip", peer_is, f"{self.address(peer)}/32"), leaf)
 
 
 def _add_class(

@@ -3,6 +3,7 @@
 #
 #   SGLANG_ASCEND_EXTRAS  more sets to install, e.g. "npu pd" (files of requirements/); "contract" goes
 #                         into a folder of its own in the environment
+#   SGLANG_ASCEND_APT     1: root installs missing Debian packages instead of being told to
 #   SGLANG_ASCEND_PYTHON  the Python 3.11 to use
 #   SGLANG_ASCEND_VENV    the environment's folder (default: .venv)
 #
@@ -72,9 +73,11 @@ check_libc() {
             "use Debian 12, Ubuntu 22.04 or later"
 }
 
-# Reads "package probe set" lines; fails with one line and the command that helps.
-check_debian_packages() {
-    local python=$1 package probe set missing=()
+# Puts the Debian packages in `missing` that the chosen sets need and the machine has not.
+# Reads "package probe set" lines.
+find_missing_packages() {
+    local python=$1 package probe set
+    missing=()
     while read -r package probe set; do
         [[ $package != "#"* && -n $package ]] || continue
         [[ $set == always || " ${extras[*]:-} " == *" $set "* ]] || continue
@@ -89,7 +92,23 @@ check_debian_packages() {
     ((${#missing[@]} > 0)) || return 0
     # Several sets may need the same one.
     mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
-    die "missing Debian package(s): ${missing[*]}; run: sudo apt-get install -y ${missing[*]}"
+}
+
+# Fails with one line and the command that helps, unless it may run that command itself.
+check_debian_packages() {
+    local missing
+    find_missing_packages "$1"
+    if ((${#missing[@]} > 0)) && [[ ${SGLANG_ASCEND_APT:-} == 1 && $EUID == 0 ]] &&
+        command -v apt-get >/dev/null; then
+        say 1 "installing Debian packages ${missing[*]}"
+        apt_install "${missing[@]}" || { apt-get update && apt_install "${missing[@]}"; } >&2 || true
+        find_missing_packages "$1"
+    fi
+    ((${#missing[@]} == 0)) || die "missing Debian package(s): ${missing[*]}; run: sudo apt-get install -y ${missing[*]}"
+}
+
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >&2
 }
 
 pip_install() {

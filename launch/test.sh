@@ -6,7 +6,7 @@
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
-SGLANG_ASCEND_EXTRAS="${SGLANG_ASCEND_EXTRAS:-} dev contract kernels" \
+SGLANG_ASCEND_EXTRAS="${SGLANG_ASCEND_EXTRAS:-} dev contract kernels" SGLANG_ASCEND_APT=1 \
     bash -- "$root/launch/setup.sh"
 cd -- "$root"
 exec "${SGLANG_ASCEND_VENV:-$root/.venv}/bin/python" -m pytest "$@"

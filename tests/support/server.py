@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import requests
@@ -23,14 +24,24 @@ def free_port() -> int:
 
 
 class RunningServer:
-    """``python -m sglang_ascend.launch_server`` in a process group of its own."""
+    """``python -m sglang_ascend.launch_server`` in a process group of its own.
 
-    def __init__(self, *flags: str, log: Path, env: dict[str, str] | None = None) -> None:
+    within: a command that runs another one elsewhere, such as in a network namespace.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        log: Path,
+        env: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.flags = flags
-        command = [sys.executable, "-m", "sglang_ascend.launch_server", "--port", str(self.port)]
+        python = [*within, sys.executable, "-m"]
+        command = [*python, "sglang_ascend.launch_server", "--port", str(self.port)]
         with log.open("w") as out:
             self.process = subprocess.Popen(
                 [*command, "--device", "reference", *flags],
