@@ -141,7 +141,7 @@ def mla_prolog_launch(
         return whole.npu(x, w_dq, w_uq_qr, w_uk, w_dkv_kr, q_norm, kv_norm, *cache)
     query = _query(x @ w_dq, q_norm, w_uq_qr, w_uq_qr_scale, eps, on).view(len(x), heads, -1)
     kv_rmsnorm_rope_write_launch(x @ w_dkv_kr, kv_norm, *cache, on)
-    query_latent = torch.bmm(query[..., :nope].transpose(0, 1), w_uk).transpose(0, 1)
+    query_latent = torch.bmm(query[..., :nope].transpose(0, 1), w_uk).transpose(0, 1).contiguous()
     return query_latent, rope_halves_launch(query[..., nope:], cos_sin, positions, on)
 
 

@@ -63,6 +63,17 @@ def kv_bytes_per_token(config: dict[str, Any], element_bytes: int, attention_tp:
     return layers * 2 * kv_heads * head_dim * element_bytes
 
 
+def pool_tokens(usable: int, weights: int, per_token: int) -> int:
+    """Tokens of KV cache that fit beside the weights; negative where these alone do not fit.
+
+    Args:
+        usable: bytes that weights and pool may take together.
+        weights: bytes of all weights there, and of whatever else is there before the pool.
+        per_token: bytes a token takes there.
+    """
+    return (usable - weights) // per_token
+
+
 def check(
     weights: int, per_token: int | None, layout: Layout, args: dict[str, Any], available: int
 ) -> None:
@@ -94,7 +105,7 @@ def check(
         )
     if per_token is None:
         return
-    fits = (usable - weights) // (per_token * ranks)
+    fits = pool_tokens(usable, weights, per_token * ranks)
     wanted = args.get("max_total_tokens") or args.get("page_size") or 1
     if wanted > fits:
         raise ConfigError(
