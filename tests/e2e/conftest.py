@@ -6,7 +6,7 @@ import pytest
 
 from sglang_ascend.models import catalog
 from tests.support.reference import Reference
-from tests.support.traffic import random_traffic
+from tests.support.traffic import random_traffic, send_for_answers
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,7 @@ def references():
 
 
 @pytest.fixture(scope="session")
-def mixed_traffic(references):
-    """200 requests of random lengths that arrive at random, each with transformers' answer."""
-    reference = references("tiny-deepseek-v3")
+def mixed_traffic(tiny_deepseek_server):
+    """200 requests of random lengths that arrive at random, with the answers of one rank."""
     traffic = random_traffic(200, seed=7)
-    return traffic, [reference.greedy(one.prompt, one.tokens) for one in traffic]
+    return traffic, send_for_answers(tiny_deepseek_server, traffic)

@@ -1,8 +1,9 @@
 """Greedy tokens do not depend on how many ranks there are, nor on how tokens reach their experts.
 
-Every server answers 200 requests of random lengths that arrive at random: ranks prefill while
-others decode, some have no tokens at all. `--ep-dispatch alternate` changes the transport from step
-to step, so both are taken in the same traffic.
+Every server answers 200 requests of random lengths that arrive at random, and its tokens are
+compared with those of a server with one rank: ranks prefill while others decode, some have no
+tokens at all. `--ep-dispatch alternate` changes the transport from step to step, so both are taken
+in the same traffic.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ def ranks(count: int, groups: int) -> tuple[str, ...]:
     return (*flags, "--dp-size", str(groups), DP_ATTENTION) if groups > 1 else flags
 
 
-def test_one_rank(tiny_deepseek_server, mixed_traffic):
-    check(tiny_deepseek_server, mixed_traffic)
+def test_one_rank_answers_as_transformers_does(references, mixed_traffic):
+    """Every fourth request: the others have the same lengths and prefixes."""
+    reference = references("tiny-deepseek-v3")
+    traffic, answers = mixed_traffic
+    for one, answer in list(zip(traffic, answers, strict=True))[::4]:
+        assert_same_tokens(one.prompt, answer.ids, reference.greedy(one.prompt, one.tokens))
 
 
 def test_two_dp_attention_groups(ep2_server, mixed_traffic):

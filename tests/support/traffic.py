@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.support.prompts import PROMPTS
+from tests.support.reference import Greedy
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,29 @@ def random_traffic(count: int, seed: int, seconds: float = 4.0) -> list[Arrival]
 
 def send(server, traffic: list[Arrival], extra: dict | None = None) -> list[list[int]]:
     """Send every request at its time; the output ids in the order of the traffic."""
+    return [answer["output_ids"] for answer in _send(server, traffic, extra or {})]
+
+
+def send_for_answers(server, traffic: list[Arrival]) -> list[Greedy]:
+    """As ``send``, with the margin of each token, so that the answers can be a yardstick."""
+    logprobs = {"return_logprob": True, "top_logprobs_num": 2}
+    return [
+        Greedy(answer["output_ids"], [best[0] - second[0] for best, second in _best_two(answer)])
+        for answer in _send(server, traffic, logprobs)
+    ]
+
+
+def _best_two(answer: dict) -> list:
+    return answer["meta_info"]["output_top_logprobs"]
+
+
+def _send(server, traffic: list[Arrival], extra: dict) -> list[dict]:
     start = time.monotonic()
 
-    def one(arrival: Arrival) -> list[int]:
+    def one(arrival: Arrival) -> dict:
         time.sleep(max(0.0, start + arrival.at_s - time.monotonic()))
         params = {"temperature": 0, "max_new_tokens": arrival.tokens, "ignore_eos": True}
-        body = {"text": arrival.prompt, "sampling_params": params, **(extra or {})}
-        return server.generate(body)["output_ids"]
+        return server.generate({"text": arrival.prompt, "sampling_params": params, **extra})
 
     with ThreadPoolExecutor(len(traffic)) as pool:
         return list(pool.map(one, traffic))
