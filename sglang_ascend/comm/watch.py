@@ -26,10 +26,13 @@ ANSWER_BOUND_S = 8 * POLL_S
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place of a collective in the model: part of every error that it can raise."""
+    """The place of a collective in the model: part of every error that it can raise.
+
+    layer: None for a collective outside the layers.
+    """
 
     step: int
-    layer: int
+    layer: int | None
     operation: str
 
     def at(self, operation: str) -> Where:
@@ -37,7 +40,8 @@ class Where:
         return Where(self.step, self.layer, operation)
 
     def __str__(self) -> str:
-        return f"step {self.step}, layer {self.layer}, {self.operation}"
+        layer = "" if self.layer is None else f"layer {self.layer}, "
+        return f"step {self.step}, {layer}{self.operation}"
 
 
 class CollectiveError(RuntimeError):

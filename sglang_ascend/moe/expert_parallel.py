@@ -114,7 +114,7 @@ class ExpertParallel:
         return step
 
     def _end_step(self, step: Step) -> None:
-        if self._monitor.end_step(Where(step.number, -1, "routing statistics")):
+        if self._monitor.end_step(Where(step.number, None, "routing statistics")):
             self._metrics.routing(self._monitor.statistics, self._group.ledger)
 
     def _choose(self, step: Step) -> Choice:

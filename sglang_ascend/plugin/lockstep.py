@@ -55,7 +55,7 @@ class Lockstep:
         return self._watch.explain(time.monotonic() - self._since, error)
 
     def _enter(self, operation: str) -> None:
-        self._watch.position.enter(Where(self._step, -1, operation))
+        self._watch.position.enter(Where(self._step, None, operation))
         self._since = time.monotonic()
 
 

@@ -89,6 +89,8 @@ def test_reference_works_beside_torch_npu_without_cann(install, tmp_path):
     entry = tmp_path / f"torch_npu-{torch_version()}.dist-info" / "entry_points.txt"
     entry.write_text("[torch.backends]\ntorch_npu = torch_npu:_autoload\n")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    # Another test may have published a choice in this process.
+    environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
     broken = subprocess.run(
         [sys.executable, "-c", "import torch"], env=environ, capture_output=True, timeout=120
     )
