@@ -25,6 +25,11 @@ _FLAGS = (
     *("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention", "--ep-size", "2"),
     *("--ep-dispatch", "alternate", "--nnodes", "2"),
 )
+#: By what two processes find in /dev/shm, SGLang decides whether they are on one node.
+_OWN_SHARED_MEMORY = (
+    *("unshare", "-m", "sh", "-c"),
+    *('mount -t tmpfs tmpfs /dev/shm && exec "$@"', "node"),
+)
 #: Sends requests one after the other; runs where the server is.
 _CLIENT = """
 import json, sys, urllib.request
@@ -56,8 +61,11 @@ def test_two_nodes(references, log_dir):
                 *("--node-rank", str(rank), "--dist-init-addr", meet),
                 *("--host", cluster.address(rank)),
                 log=log_dir / f"node-{rank}.log",
-                env={"GLOO_SOCKET_IFNAME": cluster.interface},
-                within=cluster.command(rank),
+                env={
+                    "GLOO_SOCKET_IFNAME": cluster.interface,
+                    "SGLANG_HOST_IP": cluster.address(rank),
+                },
+                within=[*cluster.command(rank), *_OWN_SHARED_MEMORY],
             )
             for rank in range(2)
         ]
