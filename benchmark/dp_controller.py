@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     """Simulate, print the tables, write the files."""
     from tqdm import tqdm
 
-    from benchmark import dp_controller_cost as choice_cost
+    from benchmark import dp_controller_choice_time as choice_time
     from benchmark import dp_controller_report as report
     from benchmark.dp_controller_costs import Costs
     from benchmark.dp_controller_policies import POLICIES
@@ -120,9 +120,9 @@ def run(args: argparse.Namespace) -> None:
             print(report.ratios(outcomes))
             print(f"  cached if all ranks shared one pool: {pooled:.1%}", flush=True)
             rows.append(report.Row(path.stem, share, outcomes, pooled))
-    cost_rows = choice_cost.measure()
+    cost_rows = choice_time.measure()
     print("\nCPU time of a choice on this machine (median)")
-    print(choice_cost.table(cost_rows))
+    print(choice_time.table(cost_rows))
     args.out.mkdir(parents=True, exist_ok=True)
     result = {
         "ranks": args.ranks,
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
             }
             for row in rows
         ],
-        "choice_cost": cost_rows,
+        "choice_time": cost_rows,
     }
     (args.out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
     (args.out / "results.svg").write_text(report.svg(rows) + "\n")

@@ -153,7 +153,7 @@ class RankGroup:
             # Only enters the stream: HCCL's own watchdog bounds the wait.
             start().wait()
             return
-        watch, began = self._watch, time.perf_counter()
+        watch, began = self.watch, time.perf_counter()
         watch.position.enter(where)
         try:
             start().wait(timedelta(seconds=self.timeout_s))
@@ -163,7 +163,7 @@ class RankGroup:
         self.wait_s += time.perf_counter() - began
 
     @cached_property
-    def _watch(self) -> GroupWatch:
+    def watch(self) -> GroupWatch:
         return group_watch(self.process_group, self._index)
 
     def _record(self, where: Where, nbytes: Sequence[int]) -> None:

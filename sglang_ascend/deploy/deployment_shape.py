@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglang_ascend.deploy import model_folder
+from sglang_ascend.deploy import layout, model_folder
 from sglang_ascend.deploy.architectures import nearest
 from sglang_ascend.deploy.deployment_models import BUILT_IN
 from sglang_ascend.errors import ConfigError
@@ -116,14 +116,7 @@ def from_config(name: str, config: dict[str, Any]) -> ModelShape:
     if kv_lora:
         head_dim = need("qk_nope_head_dim") + rope
         v_dim = need("v_head_dim")
-    experts = next(
-        (
-            config[k]
-            for k in ("n_routed_experts", "num_experts", "num_local_experts")
-            if k in config
-        ),
-        0,
-    )
+    experts = layout.routed_experts(config) or 0
     dense = config.get("first_k_dense_replace", 0) if experts else layers
     return ModelShape(
         name=name,

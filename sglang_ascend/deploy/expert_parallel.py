@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang_ascend.deploy import layout
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.moe.dispatch.placement import ExpertPlacement
 from sglang_ascend.moe.settings import EpSettings
 
 #: SGLang's name for the MoE all-to-all backend in whose place ours runs.
 EP_BACKEND = "ascend_fuseep"
-_EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 def check(args: dict[str, Any], config: dict[str, Any], chosen: EpSettings, device: str) -> None:
@@ -36,7 +36,7 @@ def check(args: dict[str, Any], config: dict[str, Any], chosen: EpSettings, devi
                 f"--tp-size {tp}; give --ep-size {tp}{'' if tp > 1 else ' and more ranks'}"
             )
         return
-    experts = next((config[k] for k in _EXPERT_KEYS if isinstance(config.get(k), int)), None)
+    experts = layout.routed_experts(config)
     if experts is None:
         raise ConfigError(f"--ep-size {ep} needs a model with experts; this one has none, drop it")
     if chosen.shared_ranks and not config.get("n_shared_experts"):

@@ -8,7 +8,7 @@ from typing import Any
 from sglang_ascend.errors import ConfigError
 
 _SIZES = ("tp_size", "dp_size", "attn_dp_size", "pp_size", "ep_size", "nnodes")
-_EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
+EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,11 @@ def resolve(args: dict[str, Any]) -> Layout:
     return Layout(tp=tp, attention_dp=attention_dp, replicas=dp)
 
 
+def routed_experts(config: dict[str, Any]) -> int | None:
+    """Routed experts of a MoE layer; None for a model without experts."""
+    return next((config[k] for k in EXPERT_KEYS if isinstance(config.get(k), int)), None)
+
+
 def check_model(layout: Layout, config: dict[str, Any], ep: int) -> None:
     """Raise ConfigError where the model's heads or experts cannot be split over the ranks.
 
@@ -98,8 +103,7 @@ def check_model(layout: Layout, config: dict[str, Any], ep: int) -> None:
             f"{kv_heads} key/value heads can be neither split nor copied evenly over {ranks} "
             f"ranks; choose a --tp-size that divides {kv_heads} or is a multiple of it"
         )
-    experts = next((config[k] for k in _EXPERT_KEYS if isinstance(config.get(k), int)), None)
-    if ep > 1 and experts is None:
+    if ep > 1 and routed_experts(config) is None:
         raise ConfigError(f"--ep-size {ep} needs a model with experts; this one has none, drop it")
     if layout.tp % ep:
         raise ConfigError(

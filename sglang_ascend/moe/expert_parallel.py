@@ -40,6 +40,7 @@ class ExpertParallel:
         metrics: EpMetrics,
         turns: Sequence[Transport] = (),
         dispatch_capacity: int | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
         """Take both transports of a group into use.
 
@@ -49,6 +50,7 @@ class ExpertParallel:
             turns: transports that the steps take in turn; empty to choose.
             dispatch_capacity: most tokens of a rank that Dispatch/Combine has room for, None for
                 any number.
+            device: where the tokens are.
         """
         self._group = transports["allgather"].group
         self._transports = transports
@@ -56,7 +58,7 @@ class ExpertParallel:
         self._turns, self._capacity = turns, dispatch_capacity
         self._index = {layer_id: index for index, layer_id in enumerate(layer_ids)}
         placement = transports["allgather"].placement
-        self._monitor = RoutingMonitor(self._group, placement, len(layer_ids))
+        self._monitor = RoutingMonitor(self._group, placement, len(layer_ids), device=device)
         self._state = ChooserState()
         self._metrics = metrics
         self._step: Step | None = None

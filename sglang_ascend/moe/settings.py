@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 
 from sglang_ascend.comm.exchange_cost import TRANSPORTS, Transport
 from sglang_ascend.comm.hardware import Hardware, load_hardware
@@ -52,6 +53,12 @@ def from_environment(environ=os.environ) -> EpSettings:
         shared_ranks(environ.get(SHARED_RANKS_ENV, "0")),
         hardware(environ.get(HARDWARE_ENV, AUTO_HARDWARE)),
     )
+
+
+@cache
+def current() -> EpSettings:
+    """The settings of this process, read once: layers ask in every step."""
+    return from_environment()
 
 
 def shared_ranks(text: str) -> int:

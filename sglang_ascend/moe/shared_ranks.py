@@ -20,7 +20,7 @@ def expert_layer_init(original, layer, num_experts: int, *args, **kwargs) -> Non
     SGLang has the same arithmetic for groups that grow at run time: a group of another size for the
     experts' storage, and an offset between the rank and its place in it.
     """
-    shared = settings.from_environment().shared_ranks
+    shared = settings.current().shared_ranks
     if not shared:
         return original(layer, num_experts, *args, **kwargs)
     from sglang.srt.runtime_context import get_exec, get_parallel
@@ -40,7 +40,7 @@ def expert_layer_init(original, layer, num_experts: int, *args, **kwargs) -> Non
 
 def expert_location_init(original, runner) -> None:
     """Around ``ModelRunner.maybe_init_expert_location_metadata``: see ``expert_layer_init``."""
-    shared = settings.from_environment().shared_ranks
+    shared = settings.current().shared_ranks
     if not shared:
         return original(runner)
     from sglang.srt.runtime_context import get_parallel
@@ -52,7 +52,7 @@ def expert_location_init(original, runner) -> None:
 
 def shared_output(original, moe, hidden_states, *args, **kwargs):
     """Around ``DeepseekV2MoE._forward_shared_experts``: nothing to add, the dispatch does."""
-    if settings.from_environment().shared_ranks:
+    if settings.current().shared_ranks:
         return None
     return original(moe, hidden_states, *args, **kwargs)
 

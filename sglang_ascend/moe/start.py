@@ -38,7 +38,7 @@ def start(model: torch.nn.Module) -> None:
     layers = [module for module in model.modules() if isinstance(module, FusedMoE)]
     for layer in layers:
         check_supported(layer)
-    first, chosen, parallel = layers[0], settings.from_environment(), get_parallel()
+    first, chosen, parallel = layers[0], settings.current(), get_parallel()
     group = RankGroup(
         parallel.moe_ep_group.device_group,
         Topology(parallel.nnodes, parallel.moe_ep_size // parallel.nnodes),
@@ -76,6 +76,7 @@ def start(model: torch.nn.Module) -> None:
             EpMetrics(group.rank, layer_ids, get_observability().enable_metrics),
             chosen.turns,
             capacity,
+            device,
         )
     )
 

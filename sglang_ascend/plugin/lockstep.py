@@ -17,7 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 from sglang_ascend.comm.straggler import StragglerMonitor
 from sglang_ascend.comm.topology import Topology
 from sglang_ascend.comm.transport import RankGroup
-from sglang_ascend.comm.watch import CollectiveError, Where, group_watch
+from sglang_ascend.comm.watch import CollectiveError, Where
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +32,10 @@ class Lockstep:
     def __init__(self, process_group, nodes: int, steps_between_reports: int = 500) -> None:
         size = process_group.size()
         self.group = RankGroup(process_group, Topology(nodes, size // nodes))
-        # Apart from the watches of this group's other users, which count from 0.
-        self._watch = group_watch(process_group, -1)
         self._monitor = StragglerMonitor(self.group, steps_between_reports)
         self._step = 0
-        self._since = time.monotonic()
+        # Makes the watch, whose thread has to answer for this rank from now on.
+        self._enter("start")
 
     def exchange(self, original, *args, **kwargs) -> None:
         """Run SGLang's exchange before a step, noting where this rank is and how long it waits."""
@@ -52,10 +51,10 @@ class Lockstep:
 
     def explain(self, error: RuntimeError) -> CollectiveError:
         """What a failed collective of SGLang means: who is missing, and where this rank waited."""
-        return self._watch.explain(time.monotonic() - self._since, error)
+        return self.group.watch.explain(time.monotonic() - self._since, error)
 
     def _enter(self, operation: str) -> None:
-        self._watch.position.enter(Where(self._step, None, operation))
+        self.group.watch.position.enter(Where(self._step, None, operation))
         self._since = time.monotonic()
 
 

@@ -98,19 +98,24 @@ class RoutingMonitor:
     """
 
     def __init__(
-        self, group: RankGroup, placement: ExpertPlacement, layers: int, every: int = 32
+        self,
+        group: RankGroup,
+        placement: ExpertPlacement,
+        layers: int,
+        every: int = 32,
+        device: torch.device | str = "cpu",
     ) -> None:
         if every < 1:
             raise ConfigError(f"routing counts are shared every {every} steps; give at least 1")
         self.statistics = RoutingStatistics(placement)
         self._group, self._every, self._steps = group, every, 0
-        self._counts = torch.zeros(layers, placement.slots, dtype=torch.int64)
+        self._counts = torch.zeros(layers, placement.slots, dtype=torch.int64, device=device)
 
     def add(self, layer: int, ids: torch.Tensor) -> None:
         """Count a layer's choices.
 
         Args:
-            ids: [T, k] int32 expert slots on the host; -1 chooses none.
+            ids: [T, k] int32 expert slots on the monitor's device; -1 chooses none.
         """
         # Bin 0 takes the ids of -1.
         seen = torch.bincount(ids.flatten() + 1, minlength=self._counts.shape[1] + 1)
