@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, SMOLLM2_135M
 from sglang_ascend.ops.rms_norm import normalise
 from sglang_ascend.ops.spec import (
@@ -47,6 +48,10 @@ def reference(
     return normalise(total, weight, eps, x.dtype), total.to(x.dtype)
 
 
+def host(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float):
+    return rows.rms_norm(x, weight, eps, residual)
+
+
 def npu(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,4 +73,4 @@ CONTRACT = (
     _case("DeepSeek-V3 prefill", 4096, DEEPSEEK_V3.hidden),
 )
 
-add_rms_norm = Operator(SPEC, reference, npu, CONTRACT)
+add_rms_norm = Operator(SPEC, reference, npu, CONTRACT, host)

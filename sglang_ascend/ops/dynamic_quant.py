@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, TINY_DEEPSEEK
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -42,6 +43,10 @@ def reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return q.clamp_(-127, 127).to(torch.int8), scale
 
 
+def host(x: torch.Tensor):
+    return rows.dynamic_quant(x)
+
+
 def npu(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     check_npu_limits(x.dtype)
     return torch.ops.npu.npu_dynamic_quant(x)
@@ -63,4 +68,4 @@ CONTRACT = (
     _case("DeepSeek-V3 decode, 81 tokens a card", 81, DEEPSEEK_V3.hidden),
 )
 
-dynamic_quant = Operator(SPEC, reference, npu, CONTRACT)
+dynamic_quant = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from sglang_ascend.native import matmul
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, TINY_DEEPSEEK, MlaModel
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -79,6 +80,10 @@ def reference(
     return y
 
 
+def host(x: torch.Tensor, weights: torch.Tensor, tokens_per_expert: torch.Tensor):
+    return matmul.grouped_matmul(x, weights, tokens_per_expert)
+
+
 def _is_aligned(*operands: torch.Tensor) -> bool:
     """Whether grouped_mm takes the operands: dense rows or columns, aligned to 16 bytes."""
     for operand in operands:
@@ -127,4 +132,4 @@ CONTRACT = (
     _case("DeepSeek-V3 prefill, EP 32", DEEPSEEK_V3, 4096, 8),
 )
 
-grouped_matmul = Operator(SPEC, reference, npu, CONTRACT)
+grouped_matmul = Operator(SPEC, reference, npu, CONTRACT, host)

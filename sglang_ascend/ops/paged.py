@@ -4,6 +4,7 @@ offset.
 
 import torch
 
+from sglang_ascend.native import rows as native_rows
 from sglang_ascend.ops.ragged import PaddedBatch
 from sglang_ascend.ops.spec import OperatorError
 
@@ -26,6 +27,8 @@ def gather_rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
 
 def write_rows(cache: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
     """cache[slot] = row in place, for slots [tokens] and rows [tokens, ...]; skip slots below 0."""
+    if native_rows.write_rows(cache, slots, rows) is not NotImplemented:
+        return
     if bool((slots < 0).any()):
         kept = (slots >= 0).nonzero().squeeze(1)
         slots, rows = slots.index_select(0, kept), rows.index_select(0, kept)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from sglang_ascend.native import attention
 from sglang_ascend.ops.contract_shapes import SMOLLM2_135M
 from sglang_ascend.ops.npu_attention import (
     NpuRequests,
@@ -104,6 +105,14 @@ def reference(
     return out
 
 
+def host(
+    query, key_cache, value_cache, block_table, query_lens, kv_lens, scale, causal: bool = True
+):
+    return attention.paged_attention(
+        (query,), (key_cache,), value_cache, block_table, query_lens, kv_lens, scale, causal
+    )
+
+
 def check_npu_limits(
     dtype: torch.dtype, page: int, heads: int, kv_heads: int, key_dim: int, value_dim: int
 ) -> None:
@@ -180,4 +189,4 @@ CONTRACT = (
     _case("SmolLM2-135M prefill with prefix", [128, 1, 40], [640, 1, 40]),
 )
 
-paged_gqa_attention = Operator(SPEC, reference, npu, CONTRACT)
+paged_gqa_attention = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from sglang_ascend.native import attention
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, TINY_DEEPSEEK, MlaModel
 from sglang_ascend.ops.npu_attention import causal_mask, drop_empty_requests, restore_rows
 from sglang_ascend.ops.padded_attention import additive_mask
@@ -124,6 +125,21 @@ def _attend(query_latent, query_rope, latent, rope, visible, scale) -> torch.Ten
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
+def host(
+    query_latent, query_rope, latent_cache, rope_cache, block_table, query_lens, kv_lens, scale
+):
+    return attention.paged_attention(
+        (query_latent, query_rope),
+        (latent_cache, rope_cache),
+        latent_cache,
+        block_table,
+        query_lens,
+        kv_lens,
+        scale,
+        causal=True,
+    )
+
+
 def check_npu_limits(
     dtype: torch.dtype, page: int, heads: int, kv_lora: int, rotary: int, longest_query: int
 ) -> None:
@@ -194,4 +210,4 @@ CONTRACT = (
     _case("DeepSeek-V3 verify", DEEPSEEK_V3, [2, 2, 1], [100, 7, 2048]),
 )
 
-paged_mla_attention = Operator(SPEC, reference, npu, CONTRACT)
+paged_mla_attention = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import int8
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, TINY_DEEPSEEK, MlaModel
 from sglang_ascend.ops.quant_matmul import reference as product
 from sglang_ascend.ops.spec import (
@@ -82,6 +83,10 @@ def reference(
     return y
 
 
+def host(x, x_scale, weights, weight_scale, tokens_per_expert, dtype):
+    return int8.grouped_matmul(x, x_scale, weights, weight_scale, tokens_per_expert, dtype)
+
+
 def check_npu_limits(dtype: torch.dtype, experts: int, rows_in: int, rows_out: int) -> None:
     SPEC.require_npu("dtype", dtype)
     SPEC.require_npu("experts", experts)
@@ -127,4 +132,4 @@ CONTRACT = (
     _case("DeepSeek-V3 prefill, EP 32", DEEPSEEK_V3, 4096, 8),
 )
 
-quant_grouped_matmul = Operator(SPEC, reference, npu, CONTRACT)
+quant_grouped_matmul = Operator(SPEC, reference, npu, CONTRACT, host)

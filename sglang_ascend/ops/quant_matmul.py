@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import int8
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -66,6 +67,10 @@ def reference(
     return (y * x_scale.unsqueeze(1) * weight_scale).to(dtype)
 
 
+def host(x, x_scale, weight, weight_scale, dtype):
+    return int8.matmul(x, x_scale, weight, weight_scale, dtype)
+
+
 def check_npu_limits(dtype: torch.dtype, rows_in: int, rows_out: int) -> None:
     SPEC.require_npu("dtype", dtype)
     SPEC.require_npu("row elements", rows_in)
@@ -98,4 +103,4 @@ CONTRACT = (
     _case("DeepSeek-V3 prefill, dense MLP", 4096, DEEPSEEK_V3.hidden, 2 * 18432),
 )
 
-quant_matmul = Operator(SPEC, reference, npu, CONTRACT)
+quant_matmul = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, SMOLLM2_135M
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -45,6 +46,10 @@ def reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
     return normalise(x, weight, eps, x.dtype)
 
 
+def host(x: torch.Tensor, weight: torch.Tensor, eps: float):
+    return rows.rms_norm(x, weight, eps)
+
+
 def npu(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.ops.npu.npu_rms_norm(x, weight, eps)[0]
 
@@ -65,4 +70,4 @@ CONTRACT = (
     _case("DeepSeek-V3 prefill", 4096, DEEPSEEK_V3.hidden),
 )
 
-rms_norm = Operator(SPEC, reference, npu, CONTRACT)
+rms_norm = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -2,6 +2,7 @@
 
 import torch
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, SMOLLM2_135M, TINY_DEEPSEEK
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -88,6 +89,10 @@ def reference(
     )
 
 
+def host(query, key, cos_sin, positions, interleaved, split_halves=False):
+    return rows.rope(query, key, cos_sin, positions, interleaved, split_halves)
+
+
 def check_npu_limits(query_heads: int, key_heads: int, rotary: int, split_halves: bool) -> None:
     SPEC.require_npu("heads", max(query_heads, key_heads))
     SPEC.require_npu("rotary_dim", rotary)
@@ -143,4 +148,4 @@ CONTRACT = (
     _case("DeepSeek-V3 decode", 64, DEEPSEEK_V3.heads, 1, 64, interleaved=True, split_halves=True),
 )
 
-rope = Operator(SPEC, reference, npu, CONTRACT)
+rope = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.contract_shapes import DEEPSEEK_V3, SMOLLM2_135M, TINY_DEEPSEEK
 from sglang_ascend.ops.spec import (
     FLOATS,
@@ -42,6 +43,10 @@ def reference(x: torch.Tensor) -> torch.Tensor:
     return F.silu(gate).mul_(up)
 
 
+def host(x: torch.Tensor):
+    return rows.swiglu(x)
+
+
 def npu(x: torch.Tensor) -> torch.Tensor:
     return torch.ops.npu.npu_swiglu(x, dim=-1)
 
@@ -59,4 +64,4 @@ CONTRACT = (
     _case("DeepSeek-V3 expert prefill", 4096, DEEPSEEK_V3.inter),
 )
 
-swiglu = Operator(SPEC, reference, npu, CONTRACT)
+swiglu = Operator(SPEC, reference, npu, CONTRACT, host)

@@ -1,0 +1,1 @@
+"""Kernels of the reference device in C, compiled on the machine that runs them."""

@@ -1,0 +1,94 @@
+"""Compile the C kernels of the reference device once for each machine, with the system's compiler.
+
+The library lies in the cache folder under a name that changes with sources, flags, compiler and
+instruction set, so a cache that several machines share never gives one the code of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from sglang_ascend.errors import ConfigError
+
+SOURCES = Path(__file__).with_name("c")
+CACHE_ENV = "SGLANG_ASCEND_CACHE"
+COMPILERS = ("cc", "gcc", "clang")
+TIMEOUT_S = 120
+_FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-pthread"),
+    # Neither errno nor floating-point traps are read; both keep loops from being vectorised.
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+)
+
+
+def library() -> Path:
+    """Path of the compiled library, compiling it where the cache has none.
+
+    Raises:
+        ConfigError: no C compiler, or it failed; names what was tried.
+    """
+    compiler = find_compiler()
+    target = cache_folder() / f"native-{_key(compiler)}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _compile(compiler, target)
+    return target
+
+
+def find_compiler() -> str:
+    """$CC, or the first of ``COMPILERS`` on the PATH."""
+    candidates = (os.environ["CC"],) if os.environ.get("CC") else COMPILERS
+    for name in candidates:
+        if path := shutil.which(name):
+            return path
+    raise ConfigError(
+        f"no C compiler: {', '.join(candidates)} not found; install gcc (Debian, Ubuntu: apt "
+        "install gcc libc6-dev) or set CC"
+    )
+
+
+def cache_folder() -> Path:
+    """The folder of generated files: $SGLANG_ASCEND_CACHE, else the user's XDG cache folder."""
+    if chosen := os.environ.get(CACHE_ENV):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "sglang_ascend"
+
+
+def _compile(compiler: str, target: Path) -> None:
+    # Compiled under another name and renamed: processes that start together may all compile, and
+    # none of them ever loads half a file.
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        built = Path(folder) / target.name
+        command = [compiler, *_FLAGS, *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(built)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"{compiler} did not compile the native kernels: {error}") from error
+        if done.returncode:
+            reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
+            raise ConfigError(f"{compiler} did not compile the native kernels: {reason}")
+        os.replace(built, target)
+
+
+def _key(compiler: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.read_bytes())
+    real = Path(compiler).resolve()
+    digest.update(repr((_FLAGS, str(real), real.stat().st_mtime_ns, _instruction_set())).encode())
+    return digest.hexdigest()[:16]
+
+
+def _instruction_set() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,0 +1,87 @@
+/* Product of float32 rows with the weight of their expert, weights as checkpoints have them.
+ *
+ * A weight [outs, in] is read along its rows: an output is a dot product of two contiguous rows, so
+ * nothing is packed, and an embedding can serve as the output layer too. Four rows by three
+ * outputs are twelve independent sums, enough to keep both multipliers of a core busy. */
+#include "common.h"
+
+#define ROWS 4
+#define OUTS 3
+#define OUTS_AN_ITEM 24
+
+struct product {
+    const float *x, *weight, *bias;
+    float *y;
+    const int64_t *ends; /* rows end of each expert */
+    int64_t in, outs, x_stride, weight_stride, expert_stride, items_an_expert;
+};
+
+INLINE void tile(const struct product *a, const float *weight, int64_t row, int64_t out,
+                 const int rows, const int outs) {
+    const float *x = a->x + row * a->x_stride, *w = weight + out * a->weight_stride;
+    int64_t whole = a->in - a->in % LANES;
+    vec acc[ROWS][4];
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < outs; n++) acc[r][n] = splat(0);
+    for (int64_t k = 0; k < whole; k += LANES) {
+        vec part[4];
+        for (int n = 0; n < outs; n++) part[n] = load(w + n * a->weight_stride + k);
+        for (int r = 0; r < rows; r++) {
+            vec row_part = in_register(load(x + r * a->x_stride + k));
+            for (int n = 0; n < outs; n++) acc[r][n] += row_part * part[n];
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < outs; n++) {
+            float sum = sum_lanes(acc[r][n]);
+            for (int64_t k = whole; k < a->in; k++)
+                sum += x[r * a->x_stride + k] * w[n * a->weight_stride + k];
+            if (a->bias) sum += a->bias[out + n];
+            a->y[(row + r) * a->outs + out + n] = sum;
+        }
+}
+
+INLINE void outs_of_rows(const struct product *a, const float *weight, int64_t row, int64_t out,
+                         int64_t end, const int rows) {
+    /* One row alone is bound by the memory: it reads four weight rows at a time. */
+    if (rows == 1)
+        for (; out + 4 <= end; out += 4) tile(a, weight, row, out, 1, 4);
+    for (; out + OUTS <= end; out += OUTS) tile(a, weight, row, out, rows, OUTS);
+    for (; out < end; out++) tile(a, weight, row, out, rows, 1);
+}
+
+static void some_outs(const void *arguments, int64_t item) {
+    const struct product *a = arguments;
+    int64_t expert = item / a->items_an_expert;
+    int64_t begin = item % a->items_an_expert * OUTS_AN_ITEM, stop = begin + OUTS_AN_ITEM;
+    int64_t row = expert ? a->ends[expert - 1] : 0, end = a->ends[expert];
+    const float *weight = a->weight + expert * a->expert_stride;
+    if (stop > a->outs) stop = a->outs;
+    for (; row + ROWS <= end; row += ROWS) outs_of_rows(a, weight, row, begin, stop, ROWS);
+    switch (end - row) {
+        case 3: outs_of_rows(a, weight, row, begin, stop, 3); break;
+        case 2: outs_of_rows(a, weight, row, begin, stop, 2); break;
+        case 1: outs_of_rows(a, weight, row, begin, stop, 1); break;
+    }
+}
+
+/* x [rows, in], rows sorted by expert; weight [experts, outs, in], rows of both at a stride;
+ * bias [outs] or null, for one expert only; y [rows, outs] dense. */
+void float_matmul(const float *x, const float *weight, const float *bias, const int64_t *ends,
+                  float *y, int64_t experts, int64_t in, int64_t outs, int64_t x_stride,
+                  int64_t weight_stride, int64_t expert_stride) {
+    struct product a = {
+        .x = x,
+        .weight = weight,
+        .bias = bias,
+        .y = y,
+        .ends = ends,
+        .in = in,
+        .outs = outs,
+        .x_stride = x_stride,
+        .weight_stride = weight_stride,
+        .expert_stride = expert_stride,
+        .items_an_expert = (outs + OUTS_AN_ITEM - 1) / OUTS_AN_ITEM,
+    };
+    share(some_outs, &a, experts * a.items_an_expert, 1.0 * ends[experts - 1] * in * outs / LANES);
+}

@@ -1,0 +1,44 @@
+"""SGLang's unquantised linear layers and its output layer on the native float32 kernel.
+
+torch hands few rows to MKL, which reads a weight once per row below about four rows and reaches a
+half of the machine's rate at sixteen. Many rows are its strength, so prefill stays with it.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from sglang_ascend.native import matmul
+
+#: Rows up to which the native kernel is the faster one (`benchmark/results/float_linear.json`).
+MOST_ROWS = 48
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x [..., in] @ weight [out, in]^T + bias [out]."""
+    if x.numel() <= MOST_ROWS * x.shape[-1]:
+        y = matmul.linear(x, weight, bias)
+        if y is not NotImplemented:
+            return y
+    return F.linear(x, weight, bias)
+
+
+def apply(self, layer, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """In the place of ``UnquantizedLinearMethod.apply``."""
+    return linear(x, layer.weight, bias)
+
+
+def lm_head(original, self, hidden_states, lm_head, *args, **kwargs) -> torch.Tensor:
+    """Around ``LogitsProcessor._compute_lm_head``: plain float32 weights go to the kernel."""
+    weight = getattr(lm_head, "weight", None)
+    plain = (
+        weight is not None
+        and weight.dtype == hidden_states.dtype == torch.float32
+        and not hasattr(lm_head, "set_lora")
+        and kwargs.get("out") is None
+        and hidden_states.shape[0] <= MOST_ROWS
+    )
+    if not plain:
+        return original(self, hidden_states, lm_head, *args, **kwargs)
+    return linear(hidden_states, weight)
