@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,25 @@ def available_bytes(cgroup: Path = _CGROUP) -> int:
     return min(free, max(0, limit - used))
 
 
-def weight_bytes(tensors: Iterable[TensorInfo], element_bytes: int) -> int:
-    """Bytes of all weights once floating-point ones take ``element_bytes`` each."""
-    return sum(
-        tensor.elements * (element_bytes if tensor.dtype in _FLOATS else DTYPE_BYTES[tensor.dtype])
-        for tensor in tensors
-    )
+def weight_bytes(
+    tensors: Iterable[TensorInfo],
+    element_bytes: int,
+    quantises: Callable[[str], bool] | None = None,
+) -> int:
+    """Bytes of all weights once floating-point ones take ``element_bytes`` each.
+
+    quantises: whether a layer becomes INT8 when it is loaded; None where none does.
+    """
+
+    def width(tensor: TensorInfo) -> int:
+        if tensor.dtype not in _FLOATS:
+            return DTYPE_BYTES[tensor.dtype]
+        layer = tensor.name.removesuffix(".weight")
+        if quantises and layer != tensor.name and quantises(layer):
+            return 1
+        return element_bytes
+
+    return sum(tensor.elements * width(tensor) for tensor in tensors)
 
 
 def kv_bytes_per_token(config: dict[str, Any], element_bytes: int, attention_tp: int) -> int | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import Any
 
+from sglang_ascend.deploy import int8_description
+from sglang_ascend.deploy.int8_layers import SCHEME
 from sglang_ascend.deploy.safetensors_header import TensorInfo
 from sglang_ascend.errors import ConfigError
 
@@ -18,8 +21,8 @@ BYTES = {
 }
 _KV_CACHE = ("auto", "bfloat16", "bf16")
 _WEIGHTS = ("F32", "F16", "BF16", "F64", "I64", "I32", "BOOL")
-#: Values of --quantization and of config.json's quant_method.
-QUANTIZATION: tuple[str, ...] = ()
+#: Values of --quantization.
+QUANTIZATION = (SCHEME,)
 
 
 def resolve_dtype(config: dict[str, Any], dtype: str, device: str) -> str:
@@ -56,24 +59,52 @@ def check_kv_cache_dtype(kv_cache_dtype: str, device: str) -> None:
         )
 
 
-def check_quantization(config: dict[str, Any], asked: str | None, device: str) -> None:
-    """Raise ConfigError for quantised weights that the device has no operators for."""
-    own = config.get("quantization_config")
-    method = asked or (own.get("quant_method") if isinstance(own, dict) else None)
-    if method is None or method in QUANTIZATION:
-        return
-    source = "--quantization" if asked else "the checkpoint's quantization"
-    accepted = ", ".join(QUANTIZATION) or "none"
-    raise ConfigError(
-        f"{source} {method!r} is not supported on {device} (supported: {accepted}); use a float32, "
-        "float16 or bfloat16 checkpoint"
-    )
+def check_quantization(
+    folder: Path, config: dict[str, Any], asked: str | None, dtype: str, device: str
+) -> str | None:
+    """The scheme that the model is served in; None for float.
+
+    Args:
+        folder: the checkpoint. config: its ``config.json``.
+        asked: --quantization.
+        dtype: in which the model computes, as ``resolve_dtype`` returns it.
+
+    Raises:
+        ConfigError: quantised weights that the device has no operators for.
+    """
+    accepted = ", ".join(QUANTIZATION)
+    if asked not in (None, *QUANTIZATION):
+        raise ConfigError(
+            f"--quantization {asked!r} is not supported on {device} (supported: {accepted}); drop "
+            f"it, or give --quantization {SCHEME} with a float checkpoint"
+        )
+    kind = int8_description.kind_of(folder, config)
+    if kind not in ("float", "modelslim", "compressed-tensors"):
+        raise ConfigError(
+            f"the checkpoint's quantization {kind!r} is not supported on {device} (supported: INT8 "
+            "of ModelSlim or compressed-tensors); use a float32, float16 or bfloat16 checkpoint, "
+            f"with --quantization {SCHEME} if you like"
+        )
+    scheme = SCHEME if asked or kind != "float" else None
+    if scheme and device == "npu" and BYTES[dtype] != 2:
+        raise ConfigError(
+            f"--dtype {dtype} does not go with {SCHEME} on npu, whose INT8 operators give bfloat16 "
+            "or float16; choose one of these"
+        )
+    return scheme
 
 
-def check_weights(tensors: Iterable[TensorInfo], device: str) -> None:
-    """Raise ConfigError where weights are stored in a format that loads as wrong numbers."""
+def check_weights(
+    tensors: Iterable[TensorInfo], device: str, int8: Container[str] = frozenset()
+) -> None:
+    """Raise ConfigError where weights are stored in a format that loads as wrong numbers.
+
+    int8: the layers that are served from INT8 weights.
+    """
     odd: dict[str, list[str]] = {}
     for tensor in tensors:
+        if tensor.dtype == "I8" and tensor.name.removesuffix(".weight") in int8:
+            continue
         if tensor.dtype not in _WEIGHTS:
             odd.setdefault(tensor.dtype, []).append(tensor.name)
     for dtype, names in odd.items():

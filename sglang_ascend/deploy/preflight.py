@@ -14,6 +14,7 @@ from sglang_ascend.deploy import (
     checkpoint,
     expert_parallel,
     flags,
+    int8_checkpoint,
     layout,
     memory,
     model_folder,
@@ -46,18 +47,21 @@ def run(server_args: dict[str, Any], device: Literal["npu", "reference"]) -> Non
     expert_parallel.check({"tp_size": 1, **given}, language, settings.from_environment(), device)
     dtype = number_formats.resolve_dtype(language, given.get("dtype", "auto"), device)
     number_formats.check_kv_cache_dtype(given.get("kv_cache_dtype", "auto"), device)
-    number_formats.check_quantization(config, given.get("quantization"), device)
+    scheme = number_formats.check_quantization(
+        folder, config, given.get("quantization"), dtype, device
+    )
     model_folder.check_tokenizer(
         folder, given.get("tokenizer_path"), given.get("skip_tokenizer_init", False)
     )
     tensors = checkpoint.tensors(folder, given.get("load_format", "auto"))
-    number_formats.check_weights(tensors, device)
+    stored = int8_checkpoint.read(folder, config, tensors, device) if scheme else None
+    number_formats.check_weights(tensors, device, stored.int8 if stored else frozenset())
     ports.check(given["host"], given["port"])
     if device == "reference":
         # The NPU's memory is not this process's to open; SGLang measures it in each rank.
         width = number_formats.BYTES[dtype]
         memory.check(
-            memory.weight_bytes(tensors, width),
+            memory.weight_bytes(tensors, width, stored.quantises if stored else None),
             memory.kv_bytes_per_token(language, width, ranks.attention_tp),
             ranks,
             given,

@@ -14,11 +14,17 @@ from sglang_ascend.dp_controller.seams import DP_CONTROLLER_SEAMS
 from sglang_ascend.frontend.seams import FRONTEND_SEAMS
 from sglang_ascend.moe.seams import MOE_SEAMS
 from sglang_ascend.plugin.seams import PLUGIN_SEAMS
+from sglang_ascend.quantization.seams import QUANTIZATION_SEAMS
 from sglang_ascend.sampling.seams import SAMPLING_SEAMS
 from sglang_ascend.seam import ProcessKind, Seam
 
 ALL_SEAMS: tuple[Seam, ...] = (
-    PLUGIN_SEAMS + MOE_SEAMS + SAMPLING_SEAMS + FRONTEND_SEAMS + DP_CONTROLLER_SEAMS
+    PLUGIN_SEAMS
+    + MOE_SEAMS
+    + QUANTIZATION_SEAMS
+    + SAMPLING_SEAMS
+    + FRONTEND_SEAMS
+    + DP_CONTROLLER_SEAMS
 )
 
 #: Where set, every process writes its statuses to ``<kind>-<pid>.json`` in this folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglang_ascend.attention.backend_name import ATTENTION_BACKEND
+from sglang_ascend.deploy.int8_layers import SCHEME
 from sglang_ascend.seam import ProcessKind
 
 
@@ -13,11 +14,22 @@ def register(kind: ProcessKind) -> None:
     for options in (choices.ATTENTION_BACKEND_CHOICES, choices.DRAFT_ATTENTION_BACKEND_CHOICES):
         if ATTENTION_BACKEND not in options:
             options.append(ATTENTION_BACKEND)
+    _register_quantization(choices)
     if kind == "scheduler":
         from sglang_ascend.plugin import fused_forwards
 
         fused_forwards.register()
         _register_attention()
+
+
+def _register_quantization(choices) -> None:
+    from sglang.srt.layers.quantization import QUANTIZATION_METHODS
+
+    from sglang_ascend.quantization.config import AscendW8A8Config
+
+    if SCHEME not in choices.QUANTIZATION_CHOICES:
+        choices.add_quantization_method_choices([SCHEME])
+    QUANTIZATION_METHODS[SCHEME] = AscendW8A8Config
 
 
 def _register_attention() -> None:

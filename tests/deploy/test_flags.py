@@ -120,7 +120,7 @@ def test_dtype(dtype, device, own, expected):
     assert number_formats.resolve_dtype({"dtype": own}, dtype, device) == expected
 
 
-def test_unsupported_formats():
+def test_unsupported_formats(tmp_path):
     with pytest.raises(ConfigError, match="--dtype 'int4' is not supported on reference"):
         number_formats.resolve_dtype({}, "int4", "reference")
     with pytest.raises(ConfigError, match="config.json asks for dtype 'float8_e4m3fn'"):
@@ -128,8 +128,7 @@ def test_unsupported_formats():
     with pytest.raises(ConfigError, match="--kv-cache-dtype 'fp8_e5m2'"):
         number_formats.check_kv_cache_dtype("fp8_e5m2", "reference")
     with pytest.raises(ConfigError, match="--quantization 'fp8' is not supported on npu"):
-        number_formats.check_quantization({}, "fp8", "npu")
+        number_formats.check_quantization(tmp_path, {}, "fp8", "bfloat16", "npu")
     with pytest.raises(ConfigError, match="the checkpoint's quantization 'awq'"):
-        number_formats.check_quantization(
-            {"quantization_config": {"quant_method": "awq"}}, None, "reference"
-        )
+        config = {"quantization_config": {"quant_method": "awq"}}
+        number_formats.check_quantization(tmp_path, config, None, "float32", "reference")
