@@ -10,6 +10,7 @@ import torch
 from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE
 from sglang.srt.mem_cache.memory_pool import MLATokenToKVPool, unwrap_write_loc
 
+from sglang_ascend.attention.gqa_pool import ZerosOnDemand
 from sglang_ascend.ops.mla_kv_write import mla_kv_write
 
 
@@ -21,7 +22,7 @@ class SplitMlaPool(MLATokenToKVPool):
     """
 
     def _create_buffers(self) -> None:
-        with self.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):
+        with self.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE), ZerosOnDemand():
             self.kv_buffer = [
                 torch.zeros(
                     (self.size + self.page_size, 1, width),

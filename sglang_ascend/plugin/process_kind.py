@@ -7,6 +7,7 @@ function's name on the call stack is the one thing that differs.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from sglang_ascend.seam import ProcessKind
 
@@ -17,6 +18,15 @@ _ENTRY_FUNCTIONS: dict[str, ProcessKind] = {
 }
 #: Module through which uvicorn's tokenizer workers import the HTTP application.
 TOKENIZER_WORKER_APP = "sglang_ascend.plugin.tokenizer_worker_app"
+
+
+def of_entry_function(candidates: Iterable[object]) -> ProcessKind | None:
+    """Kind of the process that runs one of these: the entry function among them decides."""
+    for candidate in candidates:
+        kind = _ENTRY_FUNCTIONS.get(getattr(candidate, "__name__", ""))
+        if kind is not None:
+            return kind
+    return None
 
 
 def detect() -> ProcessKind:
