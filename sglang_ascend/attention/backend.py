@@ -21,6 +21,7 @@ class PagedAttentionBackend(AttentionBackend):
         super().__init__()
         self.page_size = runner.page_size
         self._req_to_token = runner.req_to_token_pool.req_to_token
+        self.most_blocks = -(-self._req_to_token.shape[1] // runner.page_size)
         attention = MlaAttention if runner.use_mla_backend else GqaAttention
         self._attention = attention(runner.token_to_kv_pool, runner.page_size)
         if runner.use_mla_backend:

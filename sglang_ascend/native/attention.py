@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import torch
 
-from sglang_ascend.native.library import kernels
+from sglang_ascend.native.library import call, int64s, kernels
 from sglang_ascend.native.rows import dense_rows
 
 _LANES = 8
@@ -56,9 +56,9 @@ def paged_attention(
     tokens, heads, dim = query.shape
     table = block_table.to(torch.int32).contiguous()
     out = query.new_empty(tokens, heads, values.shape[3])
-    lens = torch.tensor([*accumulate(query_lens, initial=0), *query_lens, *kv_lens])
-    requests, used = len(query_lens), int(lens[len(query_lens)])
-    at = lens.data_ptr()
+    lens = request_lens(query_lens, kv_lens)
+    requests, used = len(query_lens), lens[len(query_lens)]
+    at = ctypes.addressof(lens)
     arguments = _Arguments(
         query=query.data_ptr(),
         keys=keys.data_ptr(),
@@ -87,9 +87,27 @@ def paged_attention(
         arguments.dim2 = queries[1].shape[2]
         arguments.query2_stride = queries[1].stride(0)
         arguments.key2_strides = caches[1].stride()[:3]
-    lib.paged_attention(ctypes.byref(arguments))
-    out[used:] = 0
+    call(lib.paged_attention, ctypes.byref(arguments))
+    if used < tokens:
+        out[used:] = 0
     return out
+
+
+#: The lengths of the step at hand: (query_lens, kv_lens, the array). All layers ask for the same.
+_step: tuple = (None, None, None)
+
+
+def request_lens(query_lens, kv_lens) -> ctypes.Array:
+    """Start of each request's queries and their end, query lengths and key lengths, int64.
+
+    Of requests r, r + 1 + r + r integers. The last result is kept while the same two lists are
+    asked for, whose contents must not change.
+    """
+    global _step
+    if _step[0] is not query_lens or _step[1] is not kv_lens:
+        starts = accumulate(query_lens, initial=0)
+        _step = query_lens, kv_lens, int64s([*starts, *query_lens, *kv_lens])
+    return _step[2]
 
 
 def _takes(x: torch.Tensor) -> bool:

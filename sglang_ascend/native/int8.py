@@ -6,13 +6,21 @@ from itertools import accumulate
 
 import torch
 
-from sglang_ascend.native.library import kernels
+from sglang_ascend.native.library import call, int64s, kernels
 
 _OUTS = 16
 #: The attribute of a weight tensor that holds its packed form.
 _PACKED = "native_packed"
 #: More products a sum than this could leave 32 bits.
 _LONGEST_SUM = 2**17 - 1
+
+
+_packs = 0
+
+
+def packs() -> int:
+    """Weights packed so far in this process; a recording from before the last one is stale."""
+    return _packs
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
@@ -24,12 +32,14 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     lib = kernels()
     if lib is None or weight.device.type != "cpu" or weight.shape[-2] > _LONGEST_SUM:
         return weight
+    global _packs
+    _packs += 1
     source = weight.data.contiguous()
     experts = source.shape[0] if source.dim() == 3 else 1
     rows_in, outs = source.shape[-2:]
     size = experts * -(-outs // _OUTS) * -(-rows_in // 2) * 2 * _OUTS
     packed = torch.empty(size, dtype=torch.int8)
-    lib.pack_int8(source.data_ptr(), packed.data_ptr(), experts, rows_in, outs)
+    call(lib.pack_int8, source.data_ptr(), packed.data_ptr(), experts, rows_in, outs)
     setattr(weight, _PACKED, packed)
     weight.data = torch.zeros(1, dtype=torch.int8).expand(source.shape)
     return weight
@@ -58,9 +68,9 @@ def _product(x, x_scale, packed, weight_scale, ends, shape, dtype):
     weight_scale = weight_scale.contiguous()
     y = torch.empty(x.shape[0], outs)
     wide = torch.empty(x.shape[0], rows_in + rows_in % 2, dtype=torch.int16)
-    ends = torch.tensor(ends)
-    kernels().int8_matmul(
+    call(
+        kernels().int8_matmul,
         *(x.data_ptr(), x_scale.data_ptr(), packed.data_ptr(), weight_scale.data_ptr()),
-        *(ends.data_ptr(), y.data_ptr(), wide.data_ptr(), ends.numel(), rows_in, outs),
+        *(int64s(ends), y.data_ptr(), wide.data_ptr(), len(ends), rows_in, outs),
     )
     return y.to(dtype)

@@ -27,6 +27,23 @@ _SIGNATURES = {
 }
 
 
+def int64s(values) -> ctypes.Array:
+    """Host integers as a kernel takes them, without a tensor in between."""
+    return (_I * len(values))(*values)
+
+
+#: Where a list, every call of a kernel is appended to it as (function, arguments).
+tape: list | None = None
+
+
+def call(function, *arguments):
+    """Run a kernel, and note the call while a tape is running."""
+    result = function(*arguments)
+    if tape is not None:
+        tape.append((function, arguments))
+    return result
+
+
 @cache
 def kernels() -> ctypes.CDLL | None:
     """The library with the signature of every function set; None without one (said once)."""

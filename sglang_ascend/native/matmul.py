@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import torch
 
-from sglang_ascend.native.library import kernels
+from sglang_ascend.native.library import call, int64s, kernels
 
 _FLOAT = torch.float32
 
@@ -20,10 +20,19 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     rows = x if x.dim() == 2 and x.stride(1) == 1 else x.reshape(-1, x.shape[-1]).contiguous()
     outs, width = weight.shape
     y = rows.new_empty(rows.shape[0], outs)
-    ends = torch.tensor([rows.shape[0]])
-    lib.float_matmul(
+    call(
+        lib.float_matmul,
         *(rows.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr()),
-        *(ends.data_ptr(), y.data_ptr(), 1, width, outs, rows.stride(0), weight.stride(0), 0),
+        *(
+            int64s([rows.shape[0]]),
+            y.data_ptr(),
+            1,
+            width,
+            outs,
+            rows.stride(0),
+            weight.stride(0),
+            0,
+        ),
     )
     return y if x.dim() == 2 else y.view(*x.shape[:-1], outs)
 
@@ -38,9 +47,9 @@ def grouped_matmul(x, weights, tokens_per_expert):
     ends = list(accumulate(tokens_per_expert.tolist()))
     y = x.new_empty(x.shape[0], outs)
     y[ends[-1] :] = 0
-    ends = torch.tensor(ends)
-    lib.float_matmul(
-        *(x.data_ptr(), weights.data_ptr(), None, ends.data_ptr(), y.data_ptr()),
+    call(
+        lib.float_matmul,
+        *(x.data_ptr(), weights.data_ptr(), None, int64s(ends), y.data_ptr()),
         *(experts, width, outs, x.stride(0), weights.stride(2), weights.stride(0)),
     )
     return y

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from sglang_ascend.native.library import kernels
+from sglang_ascend.native.library import call, kernels
 
 _FLOAT = torch.float32
 
@@ -38,7 +38,8 @@ def rms_norm(x, weight, eps, residual=None):
             return NotImplemented
         total = torch.empty_like(y)
         residual_at, total_at = residual.data_ptr(), total.data_ptr()
-    lib.rms_norm(
+    call(
+        lib.rms_norm,
         *(x.data_ptr(), residual_at, weight.data_ptr(), y.data_ptr(), total_at),
         *(tokens, hidden, x.stride(0), eps),
     )
@@ -52,7 +53,7 @@ def swiglu(x):
         return NotImplemented
     tokens, width = x.shape
     y = x.new_empty(tokens, width // 2)
-    lib.swiglu(x.data_ptr(), y.data_ptr(), tokens, width // 2)
+    call(lib.swiglu, x.data_ptr(), y.data_ptr(), tokens, width // 2)
     return y
 
 
@@ -77,7 +78,8 @@ def rope(query, key, cos_sin, positions, interleaved, split_halves):
     tokens, query_heads, rotary = query.shape
     key_heads = key.shape[1]
     rotated = query.new_empty(query.shape), key.new_empty(key.shape)
-    outside = lib.rope(
+    outside = call(
+        lib.rope,
         *(query.data_ptr(), key.data_ptr(), cos_sin.data_ptr(), positions.data_ptr()),
         *(rotated[0].data_ptr(), rotated[1].data_ptr(), tokens, query_heads, key_heads, rotary),
         *(query.stride(0), key.stride(0), interleaved, split_halves, cos_sin.shape[0]),
@@ -96,7 +98,8 @@ def write_rows(cache, slots, rows):
     if lib is None or not even or not dense_rows(rows) or not dense_rows(cache[0]):
         return NotImplemented
     slots = slots.long().contiguous()
-    outside = lib.write_rows(
+    outside = call(
+        lib.write_rows,
         *(rows.data_ptr(), cache.data_ptr(), slots.data_ptr(), rows.shape[0]),
         *(rows[0].numel() if rows.shape[0] else 0, rows.stride(0), cache.stride(1), blocks * page),
     )

@@ -27,16 +27,24 @@ class AscendPlatformBase(SRTPlatform):
         return ATTENTION_BACKEND
 
     def get_kv_pool_cls(self, *, kind: str) -> type | None:
-        if kind != "mla":
-            return None
-        from sglang_ascend.attention.mla_pool import SplitMlaPool
+        if kind == "mla":
+            from sglang_ascend.attention.mla_pool import SplitMlaPool
 
-        return SplitMlaPool
+            return SplitMlaPool
+        if kind == "mha":
+            from sglang_ascend.attention.gqa_pool import OnDemandGqaPool
+
+            return OnDemandGqaPool
+        return None
 
     def post_load_model(self, model) -> None:
         from sglang_ascend.moe import start
 
         start.start(model)
+        if self.device_name == "reference":
+            from sglang_ascend.plugin import decode_replay
+
+            decode_replay.install(model)
 
     def get_compile_backend(self, mode: str | None = None) -> str:
         # Inductor would compile the top-k of the MoE gate through Triton.
