@@ -49,13 +49,19 @@ class Recording(TorchDispatchMode):
         self._calls: list[tuple[Callable, tuple]] = []
         # Addresses are in the calls: nothing that lived during the run may be freed.
         self._kept: list = []
+        self._results: list[torch.Tensor] = []
+        self._depth = 0
 
     def __enter__(self):
+        # Entered again below, for the parts of a composite operator.
+        self._depth += 1
         library.tape = self._calls
         return super().__enter__()
 
     def __exit__(self, *exception):
-        library.tape = None
+        self._depth -= 1
+        if self._depth == 0:
+            library.tape = None
         return super().__exit__(*exception)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -68,11 +74,19 @@ class Recording(TorchDispatchMode):
         result = func(*args, **kwargs)
         self._kept.append(result)
         repeat = _REPEATS.get(func)
-        if repeat is not None and not kwargs:
+        # clone has a memory format, which its result has already.
+        if repeat is not None and (not kwargs or func is aten.clone.default):
             self._calls.append((repeat, (result, *args)))
         elif func not in _ALLOCATES and not _is_view(func):
             self.refused = self.refused or str(func)
+        if repeat is not None or func in _ALLOCATES:
+            self._results.append(result)
         return result
+
+    def erase(self) -> None:
+        """Overwrite every result of the recorded run, so that a replay cannot pass on an old one."""
+        for result in self._results:
+            result.fill_(float("nan") if result.is_floating_point() else 0)
 
     def replay(self) -> None:
         """Run the calls again, in order, on what the input tensors now hold.

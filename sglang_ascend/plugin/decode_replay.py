@@ -30,7 +30,9 @@ MOST_BYTES = 256 * 2**20
 def install(model) -> None:
     """Let ``model.model`` replay its decode steps, where there are native kernels to replay."""
     layers = getattr(model, "model", None)
-    wanted = os.environ.get(REPLAY_ENV) != "0"
+    # Ranks of a group would have to agree on what they replay.
+    alone = not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1
+    wanted = alone and os.environ.get(REPLAY_ENV) != "0"
     if wanted and isinstance(layers, torch.nn.Module) and library.kernels() is not None:
         layers.forward = DecodeReplay(layers.forward)
 
@@ -64,7 +66,7 @@ class DecodeReplay:
 
     A batch size is recorded when it comes for the second time, checked by one replay on the same
     inputs, and replayed from then on. A model whose step cannot be recorded (an operator that is
-    not in ``native.recording``, MoE counts that Python reads, collectives) runs as before.
+    not in ``native.recording``, MoE counts that Python reads) runs as before.
     """
 
     def __init__(self, forward) -> None:
@@ -78,6 +80,8 @@ class DecodeReplay:
             self._possible
             and forward_batch.forward_mode.is_decode()
             and all(value is None for value in (*args, *kwargs.values()))
+            # Adapters differ from step to step behind the same shapes.
+            and not any(forward_batch.lora_ids or ())
         )
         if not plain:
             return self._forward(input_ids, positions, forward_batch, *args, **kwargs)
@@ -122,6 +126,7 @@ class DecodeReplay:
             packs=int8.packs(),
         )
         expected = hidden.clone()
+        recording.erase()
         # Writes the same rows to the same slots: harmless.
         if torch.equal(step.run(input_ids, positions, slots, metadata), expected):
             self._keep(len(mine.kv_lens), step)
@@ -130,6 +135,8 @@ class DecodeReplay:
         return expected
 
     def _keep(self, requests: int, step: _Step) -> None:
+        if not self._steps:
+            logger.info("decode steps are replayed from recordings, one for each batch size")
         self._steps[requests] = step
         while len(self._steps) > 1 and (
             len(self._steps) > MOST_RECORDINGS
