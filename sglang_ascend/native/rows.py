@@ -64,7 +64,9 @@ def dynamic_quant(x):
         return NotImplemented
     tokens, hidden = x.shape
     q, scale = x.new_empty(tokens, hidden, dtype=torch.int8), x.new_empty(tokens)
-    call(lib.dynamic_quant, x.data_ptr(), q.data_ptr(), scale.data_ptr(), tokens, hidden, x.stride(0))
+    call(
+        lib.dynamic_quant, x.data_ptr(), q.data_ptr(), scale.data_ptr(), tokens, hidden, x.stride(0)
+    )
     return q, scale
 
 

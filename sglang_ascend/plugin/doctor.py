@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sglang_ascend.deploy import dependencies
 from sglang_ascend.errors import ConfigError
+from sglang_ascend.native import build
 from sglang_ascend.plugin import device_choice, ledger, versions
 from sglang_ascend.seam import PROCESS_KINDS
 
@@ -67,6 +68,13 @@ def _cann_version() -> str:
     return f"unknown version in {home}"
 
 
+def _native_kernels() -> str:
+    try:
+        return f"compiled: {build.library().name}"
+    except ConfigError as error:
+        return f"none, the reference device is several times slower: {error}"
+
+
 def device_rows() -> list[tuple[str, str]]:
     """Devices that could serve here, and the one that ``--device auto`` takes."""
     missing = device_choice.missing_for_npu()
@@ -74,6 +82,7 @@ def device_rows() -> list[tuple[str, str]]:
     return [
         ("npu", missing or "usable"),
         ("reference", f"usable, {os.cpu_count()} CPU cores"),
+        ("native kernels", _native_kernels()),
         ("auto", f"{choice.device} ({choice.reason})"),
     ]
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from sglang_ascend.native import matmul
 
-#: Rows up to which the native kernel is the faster one (`benchmark/results/float_linear.json`).
+#: Rows up to which the native kernel is the faster one (`benchmark/results/native_kernels.json`).
 MOST_ROWS = 48
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from sglang_ascend.deploy.int8_layers import takes_int8
-from sglang_ascend.errors import ConfigError
 from sglang_ascend.ops.dynamic_quant import dynamic_quant
 from sglang_ascend.ops.quant_matmul import quant_matmul
+from sglang_ascend.quantization import calibration, smoothing
 from sglang_ascend.quantization.weights import quantise_weight
 
 #: Tokens of the text that are used.
@@ -17,26 +17,22 @@ TOKENS = 512
 
 
 @torch.inference_mode()
-def measure(folder: Path, text: Path) -> dict[str, float]:
+def measure(
+    folder: Path, text: Path, factors: dict[str, smoothing.Factor] | None = None
+) -> dict[str, float]:
     """Relative error of the output of every linear layer that takes INT8, by layer.
 
     Each layer sees the inputs of the float model, so that its error is its own.
 
+    Args:
+        factors: smooth scales that the weights are written with.
+
     Raises:
         ConfigError: a text that cannot be read or has no two tokens.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        words = text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"--calibrate {text} cannot be read: {error}; give a text file"
-        ) from error
-    ids = AutoTokenizer.from_pretrained(folder)(words, return_tensors="pt").input_ids[:, :TOKENS]
-    if ids.shape[1] < 2:
-        raise ConfigError(f"--calibrate {text} has no text; give a page or more")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = calibration.tokens("--calibrate", text, folder, TOKENS)
+    model = calibration.float_model(folder)
+    smoothing.fold(model, factors or {})
     errors: dict[str, float] = {}
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and takes_int8(name):

@@ -31,6 +31,7 @@ from sglang_ascend.models import cache
 from sglang_ascend.quantization import formats
 from sglang_ascend.quantization.folder import LAST, UnfinishedFolder
 from sglang_ascend.quantization.layer_error import REPORT, weight_error
+from sglang_ascend.quantization.smoothing import Factor, Smoothing
 from sglang_ascend.quantization.weights import quantise_weight
 
 #: Files of a checkpoint that are copied as they are, beside the weights.
@@ -101,6 +102,7 @@ def write(
     restart: bool = False,
     advance: Callable[[int], None] = lambda elements: None,
     output_errors: dict[str, float] | None = None,
+    smooth: Smoothing | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Write ``source`` in INT8 to ``out``, or go on with it; errors by layer.
 
@@ -109,6 +111,7 @@ def write(
         restart: replace what an earlier run left in ``out``.
         advance: told how many elements are done.
         output_errors: relative error of a layer's output on a text, for the report.
+        smooth: scales that are folded into the weights before they are quantised.
 
     Raises:
         ConfigError: see ``UnfinishedFolder``.
@@ -116,6 +119,9 @@ def write(
     if out.resolve() == source.folder.resolve():
         raise ConfigError(f"{out} is the source itself; give a new folder")
     made_from = {"source": source.fingerprint, "format": form}
+    if smooth:
+        made_from["smooth"] = smooth.made_from
+    factors = smooth.factors if smooth else {}
     folder = UnfinishedFolder(out, made_from, restart)
     try:
         layers: dict[str, dict[str, Any]] = {}
@@ -123,7 +129,7 @@ def write(
             if folder.has(name):
                 advance(sum(tensor.elements for tensor in tensors))
             else:
-                content, errors = _quantise_file(source.folder / name, form, advance)
+                content, errors = _quantise_file(source.folder / name, form, factors, advance)
                 folder.add(
                     name, functools.partial(save_file, content, metadata={"format": "pt"}), errors
                 )
@@ -138,13 +144,16 @@ def write(
 
 
 def _quantise_file(
-    path: Path, form: str, advance: Callable[[int], None]
+    path: Path, form: str, factors: dict[str, Factor], advance: Callable[[int], None]
 ) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
     content: dict[str, torch.Tensor] = {}
     errors = {}
     with safe_open(path, "pt") as file:
         for name in file.keys():
             tensor = file.get_tensor(name)
+            dtype = tensor.dtype
+            if name in factors:
+                tensor = factors[name].apply(tensor)
             layer = name.removesuffix(".weight")
             if layer != name and takes_int8(layer):
                 try:
@@ -154,7 +163,7 @@ def _quantise_file(
                 errors[layer] = weight_error(tensor, q, scale)
                 content |= formats.layer_tensors(layer, q, scale, form)
             else:
-                content[name] = tensor
+                content[name] = tensor.to(dtype)
             advance(tensor.numel())
     return content, errors
 
