@@ -84,7 +84,7 @@ class Recording(TorchDispatchMode):
         return result
 
     def erase(self) -> None:
-        """Overwrite every result of the recorded run, so that a replay cannot pass on an old one."""
+        """Overwrite every result of the recorded run: a replay cannot pass on an old one."""
         for result in self._results:
             result.fill_(float("nan") if result.is_floating_point() else 0)
 

@@ -25,7 +25,11 @@ INLINE void tile(const struct product *a, const float *weight, int64_t row, int6
         for (int n = 0; n < outs; n++) acc[r][n] = splat(0);
     for (int64_t k = 0; k < whole; k += LANES) {
         vec part[4];
-        for (int n = 0; n < outs; n++) part[n] = load(w + n * a->weight_stride + k);
+        for (int n = 0; n < outs; n++) {
+            part[n] = load(w + n * a->weight_stride + k);
+            /* The next group of outputs: the hardware's own prefetch ends at a page of 4 KiB. */
+            __builtin_prefetch(w + (n + outs) * a->weight_stride + k, 0, 2);
+        }
         for (int r = 0; r < rows; r++) {
             vec row_part = in_register(load(x + r * a->x_stride + k));
             for (int n = 0; n < outs; n++) acc[r][n] += row_part * part[n];
@@ -41,28 +45,30 @@ INLINE void tile(const struct product *a, const float *weight, int64_t row, int6
         }
 }
 
-INLINE void outs_of_rows(const struct product *a, const float *weight, int64_t row, int64_t out,
-                         int64_t end, const int rows) {
-    /* One row alone is bound by the memory: it reads four weight rows at a time. */
-    if (rows == 1)
-        for (; out + 4 <= end; out += 4) tile(a, weight, row, out, 1, 4);
-    for (; out + OUTS <= end; out += OUTS) tile(a, weight, row, out, rows, OUTS);
-    for (; out < end; out++) tile(a, weight, row, out, rows, 1);
+/* All rows of an expert times one group of outputs: the weights come from memory once, while the
+ * rows, which are few, stay in the cache. */
+INLINE void rows_of_outs(const struct product *a, const float *weight, int64_t row, int64_t end,
+                         int64_t out, const int outs) {
+    for (; row + ROWS <= end; row += ROWS) tile(a, weight, row, out, ROWS, outs);
+    switch (end - row) {
+        case 3: tile(a, weight, row, out, 3, outs); break;
+        case 2: tile(a, weight, row, out, 2, outs); break;
+        case 1: tile(a, weight, row, out, 1, outs); break;
+    }
 }
 
 static void some_outs(const void *arguments, int64_t item) {
     const struct product *a = arguments;
     int64_t expert = item / a->items_an_expert;
-    int64_t begin = item % a->items_an_expert * OUTS_AN_ITEM, stop = begin + OUTS_AN_ITEM;
+    int64_t out = item % a->items_an_expert * OUTS_AN_ITEM, stop = out + OUTS_AN_ITEM;
     int64_t row = expert ? a->ends[expert - 1] : 0, end = a->ends[expert];
     const float *weight = a->weight + expert * a->expert_stride;
     if (stop > a->outs) stop = a->outs;
-    for (; row + ROWS <= end; row += ROWS) outs_of_rows(a, weight, row, begin, stop, ROWS);
-    switch (end - row) {
-        case 3: outs_of_rows(a, weight, row, begin, stop, 3); break;
-        case 2: outs_of_rows(a, weight, row, begin, stop, 2); break;
-        case 1: outs_of_rows(a, weight, row, begin, stop, 1); break;
-    }
+    /* One row alone is bound by the memory: it reads four weight rows at a time. */
+    if (end - row == 1)
+        for (; out + 4 <= stop; out += 4) tile(a, weight, row, out, 1, 4);
+    for (; out + OUTS <= stop; out += OUTS) rows_of_outs(a, weight, row, end, out, OUTS);
+    for (; out < stop; out++) rows_of_outs(a, weight, row, end, out, 1);
 }
 
 /* x [rows, in], rows sorted by expert; weight [experts, outs, in], rows of both at a stride;

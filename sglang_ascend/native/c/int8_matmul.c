@@ -12,7 +12,8 @@
 #define OUTS 16       /* output channels of a block of packed weights */
 #define TILE 4        /* rows that share one pass over a block: with more, sums leave the registers */
 #define CHUNK 96      /* rows whose 16-bit copy stays in the second-level cache */
-#define BLOCKS_AN_ITEM 2
+#define WIDEST 4      /* blocks that one row alone reads side by side */
+#define BLOCKS_AN_ITEM 4
 
 struct product {
     const int16_t *x;
@@ -23,38 +24,47 @@ struct product {
     int64_t experts, pairs, blocks, outs, items_an_expert;
 };
 
+/* `rows` rows times `blocks` neighbouring blocks of outputs, whose weights are separate streams. */
 INLINE void tile(const struct product *a, int64_t expert, int64_t row, int64_t block,
-                 const int rows) {
+                 const int rows, const int blocks) {
     const int16_t *x = a->x + row * 2 * a->pairs;
-    const int8_t *w = a->weight + (expert * a->blocks + block) * a->pairs * 2 * OUTS;
-    int32_t sums[TILE][OUTS];
+    const int64_t size = a->pairs * 2 * OUTS;
+    const int8_t *w = a->weight + (expert * a->blocks + block) * size;
+    int32_t sums[TILE][WIDEST * OUTS];
 #ifdef __AVX2__
-    __m256i acc[TILE][2];
-    for (int r = 0; r < rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_si256();
+    __m256i acc[TILE][2 * WIDEST];
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < 2 * blocks; n++) acc[r][n] = _mm256_setzero_si256();
     for (int64_t p = 0; p < a->pairs; p++, w += 2 * OUTS) {
-        __m256i low = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)w));
-        __m256i high = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(w + OUTS)));
+        __m256i part[2 * WIDEST];
+        for (int n = 0; n < 2 * blocks; n++) {
+            const int8_t *half = w + n / 2 * size + n % 2 * OUTS;
+            part[n] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)half));
+        }
         for (int r = 0; r < rows; r++) {
             int32_t both;
             memcpy(&both, x + r * 2 * a->pairs + 2 * p, sizeof both);
             __m256i pair = _mm256_set1_epi32(both);
-            acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(pair, low));
-            acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(pair, high));
+            for (int n = 0; n < 2 * blocks; n++)
+                acc[r][n] = _mm256_add_epi32(acc[r][n], _mm256_madd_epi16(pair, part[n]));
         }
     }
-    for (int r = 0; r < rows; r++) {
-        _mm256_storeu_si256((__m256i *)sums[r], acc[r][0]);
-        _mm256_storeu_si256((__m256i *)(sums[r] + OUTS / 2), acc[r][1]);
-    }
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < 2 * blocks; n++)
+            _mm256_storeu_si256((__m256i *)(sums[r] + n * OUTS / 2), acc[r][n]);
 #else
     memset(sums, 0, sizeof sums);
     for (int64_t p = 0; p < a->pairs; p++, w += 2 * OUTS)
         for (int r = 0; r < rows; r++) {
             int32_t first = x[r * 2 * a->pairs + 2 * p], second = x[r * 2 * a->pairs + 2 * p + 1];
-            for (int n = 0; n < OUTS; n++) sums[r][n] += first * w[2 * n] + second * w[2 * n + 1];
+            for (int n = 0; n < blocks * OUTS; n++) {
+                const int8_t *pair = w + n / OUTS * size + n % OUTS * 2;
+                sums[r][n] += first * pair[0] + second * pair[1];
+            }
         }
 #endif
-    int64_t out = block * OUTS, width = a->outs - out < OUTS ? a->outs - out : OUTS;
+    int64_t out = block * OUTS, width = a->outs - out;
+    if (width > blocks * OUTS) width = blocks * OUTS;
     const float *scale = a->weight_scale + expert * a->outs + out;
     for (int r = 0; r < rows; r++) {
         float *y = a->y + (row + r) * a->outs + out, x_scale = a->x_scale[row + r];
@@ -64,11 +74,11 @@ INLINE void tile(const struct product *a, int64_t expert, int64_t row, int64_t b
 
 INLINE void rows_of_block(const struct product *a, int64_t expert, int64_t row, int64_t end,
                           int64_t block) {
-    for (; row + TILE <= end; row += TILE) tile(a, expert, row, block, TILE);
+    for (; row + TILE <= end; row += TILE) tile(a, expert, row, block, TILE, 1);
     switch (end - row) {
-        case 3: tile(a, expert, row, block, 3); break;
-        case 2: tile(a, expert, row, block, 2); break;
-        case 1: tile(a, expert, row, block, 1); break;
+        case 3: tile(a, expert, row, block, 3, 1); break;
+        case 2: tile(a, expert, row, block, 2, 1); break;
+        case 1: tile(a, expert, row, block, 1, 1); break;
     }
 }
 
@@ -76,9 +86,12 @@ static void some_blocks(const void *arguments, int64_t item) {
     const struct product *a = arguments;
     int64_t expert = item / a->items_an_expert;
     int64_t begin = item % a->items_an_expert * BLOCKS_AN_ITEM, stop = begin + BLOCKS_AN_ITEM;
-    int64_t end = a->ends[expert];
+    int64_t row = expert ? a->ends[expert - 1] : 0, end = a->ends[expert];
     if (stop > a->blocks) stop = a->blocks;
-    for (int64_t row = expert ? a->ends[expert - 1] : 0; row < end; row += CHUNK) {
+    /* One row alone is bound by the memory, which serves several streams better than one. */
+    if (end - row == 1)
+        for (; begin + WIDEST <= stop; begin += WIDEST) tile(a, expert, row, begin, 1, WIDEST);
+    for (; row < end; row += CHUNK) {
         int64_t until = row + CHUNK < end ? row + CHUNK : end;
         for (int64_t block = begin; block < stop; block++)
             rows_of_block(a, expert, row, until, block);
