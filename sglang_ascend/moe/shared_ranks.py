@@ -12,6 +12,7 @@ import torch
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.moe import settings
 from sglang_ascend.moe.dispatch.placement import ExpertPlacement
+from sglang_ascend.native import int8
 
 
 def expert_layer_init(original, layer, num_experts: int, *args, **kwargs) -> None:
@@ -78,4 +79,5 @@ def settle(model: torch.nn.Module, placement: ExpertPlacement, rank: int) -> Non
             object.__setattr__(block.experts, "shared_apart", block.shared_experts)
             dropped = block.experts
         for parameter in dropped.parameters():
+            int8.release(parameter)
             parameter.data = parameter.data.new_empty(0)

@@ -45,6 +45,12 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
+def release(weight: torch.Tensor) -> None:
+    """Give up the packed form of ``weight``, if it has one."""
+    if hasattr(weight, _PACKED):
+        delattr(weight, _PACKED)
+
+
 def matmul(x, x_scale, weight, weight_scale, dtype):
     """As the operator ``quant_matmul``; ``NotImplemented`` for a weight that was not packed."""
     packed = getattr(weight, _PACKED, None)

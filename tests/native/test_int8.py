@@ -55,6 +55,10 @@ def test_a_packed_weight_keeps_shape_and_dtype_and_gives_up_its_elements():
     packed = int8.pack(weight)
     assert packed is weight and weight.shape == (64, 32) and weight.dtype == torch.int8
     assert weight.untyped_storage().nbytes() == 1
+    int8.release(packed)
+    x, ones = integers(1, 64), torch.ones(32)
+    assert int8.matmul(x, ones[:1], packed, ones, torch.float32) is NotImplemented
+    int8.release(packed)
 
 
 @pytest.mark.parametrize("counts", [[3, 0, 9, 1], [0, 0, 0, 0], [0, 40, 0, 0]])
