@@ -76,8 +76,8 @@ def main(argv: list[str] | None = None) -> int:
         0 after an orderly stop, 2 where something asked for cannot be honoured (one line on
         stderr says what and what to do), or SGLang's own exit code.
     """
-    # Read by torch at its first allocation. A decode step on a CPU reads every weight once, and with
-    # pages of 4 KiB the addresses alone cost a fifth of that.
+    # Read by torch at its first allocation. A decode step on a CPU reads every weight once, and
+    # with pages of 4 KiB the look-up of addresses alone costs a fifth of that.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Importing makes a million objects and hardly any garbage.
     gc.disable()
