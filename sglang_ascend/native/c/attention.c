@@ -3,7 +3,9 @@
 
 #include "common.h"
 
-#define TILE 4 /* query rows that share one pass over keys and values */
+#define TILE 4   /* query rows that share one pass over keys and values */
+#define AHEAD 8  /* keys that are on their way from memory */
+#define LINE 16  /* floats of a cache line */
 
 /* Key j of a request is the row at block_table[j / page], offset j % page. A key has a part of
  * `dim` floats and, for MLA, a second one of `dim2`; both are multiples of LANES, as value_dim. */
@@ -32,9 +34,14 @@ INLINE void dots(const float *const *rows, const float *key, int64_t dim, float 
 
 INLINE void softmax(float *scores, int64_t keys, float scale) {
     float most = scores[0];
-    for (int64_t j = 1; j < keys; j++) most = scores[j] > most ? scores[j] : most;
-    vec sums = splat(0);
+    vec largest = splat(most), sums = splat(0);
     int64_t j;
+    for (j = 0; j + LANES <= keys; j += LANES) {
+        ivec more = load(scores + j) > largest;
+        largest = (vec)(((ivec)load(scores + j) & more) | ((ivec)largest & ~more));
+    }
+    for (int lane = 0; lane < LANES; lane++) most = largest[lane] > most ? largest[lane] : most;
+    for (; j < keys; j++) most = scores[j] > most ? scores[j] : most;
     for (j = 0; j + LANES <= keys; j += LANES) {
         vec e = exp_lanes((load(scores + j) - splat(most)) * splat(scale));
         store(scores + j, e);
@@ -52,6 +59,13 @@ INLINE void softmax(float *scores, int64_t keys, float scale) {
 }
 
 /* out[r][part] = sum over keys of weight * value, for `vectors` vectors of the value. */
+/* The row of a key that comes soon: rows lie anywhere in the cache, and a row is too short for the
+ * hardware to see where it leads. */
+INLINE void fetch(const float *from, const int64_t *offsets, int64_t j, int64_t keys, int64_t dim) {
+    if (j + AHEAD >= keys) return;
+    for (int64_t i = 0; i < dim; i += LINE) __builtin_prefetch(from + offsets[j + AHEAD] + i, 0, 3);
+}
+
 INLINE void weigh(const float *scores, int64_t step, const int64_t *offsets, const float *values,
                   int64_t keys, float *const *out, const int count, const int vectors) {
     vec acc[TILE][4];
@@ -93,6 +107,9 @@ INLINE void rows_of_head(const struct attention *a, int64_t request, int64_t kv_
     }
     memset(scores, 0, count * keys * sizeof(float));
     for (int64_t j = 0; j < longest; j++) {
+        fetch(a->keys, offsets[0], j, longest, a->dim);
+        /* The values are asked for as well, which the second pass reads. */
+        if (a->values != a->keys) fetch(a->values, offsets[2], j, longest, a->value_dim);
         dots(query, a->keys + offsets[0][j], a->dim, scores + j, keys, count);
         if (a->dim2) dots(query2, a->keys2 + offsets[1][j], a->dim2, scores + j, keys, count);
     }
@@ -101,9 +118,10 @@ INLINE void rows_of_head(const struct attention *a, int64_t request, int64_t kv_
         for (int64_t j = visible[r]; j < longest; j++) scores[r * keys + j] = 0;
     }
     int64_t done = 0;
-    for (; done + 3 * LANES <= a->value_dim; done += 3 * LANES) {
-        weigh(scores, keys, offsets[2], a->values + done, longest, out, count, 3);
-        for (int r = 0; r < count; r++) out[r] += 3 * LANES;
+    const int wide = count < TILE ? 4 : 3; /* as many sums as there are registers for */
+    for (; done + wide * LANES <= a->value_dim; done += wide * LANES) {
+        weigh(scores, keys, offsets[2], a->values + done, longest, out, count, wide);
+        for (int r = 0; r < count; r++) out[r] += wide * LANES;
     }
     for (; done < a->value_dim; done += LANES) {
         weigh(scores, keys, offsets[2], a->values + done, longest, out, count, 1);

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 
 #define LANES 8
 #define INLINE static inline __attribute__((always_inline))
@@ -27,7 +30,13 @@ INLINE vec in_register(vec value) {
 }
 
 INLINE float sum_lanes(vec v) {
+#ifdef __AVX__
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
 }
 
 /* exp(x) for x <= 88, to about two units in the last place; 0 below -87.

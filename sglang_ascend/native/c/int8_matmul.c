@@ -5,10 +5,6 @@
  * end at 32767. Exact below 2^31 / 2^14 = 131072 products a sum. */
 #include "common.h"
 
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
-
 #define OUTS 16       /* output channels of a block of packed weights */
 #define TILE 4        /* rows that share one pass over a block: with more, sums leave the registers */
 #define CHUNK 96      /* rows whose 16-bit copy stays in the second-level cache */
