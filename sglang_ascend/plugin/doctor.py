@@ -71,7 +71,7 @@ def _cann_version() -> str:
 def _native_kernels() -> str:
     try:
         return f"compiled: {build.library().name}"
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         return f"none, the reference device is several times slower: {error}"
 
 
