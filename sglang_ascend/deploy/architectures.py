@@ -22,6 +22,10 @@ _COMMENT = re.compile(r"#[^\n]*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
+#: Our own package in SGLANG_EXTERNAL_MODEL_PACKAGE, which adds no architecture.
+OWN_PACKAGE = "sglang_ascend.plugin.served_model"
+
+
 @functools.cache
 def supported() -> frozenset[str]:
     """Names of the architectures in ``sglang.srt.models``."""
@@ -49,7 +53,8 @@ def check(config: dict[str, Any], model_impl: str = "auto") -> str:
             f'config.json names no architecture ("architectures": {named!r}); it should name one '
             'that SGLang serves, for example ["DeepseekV3ForCausalLM"]'
         )
-    elsewhere = model_impl == "transformers" or os.environ.get("SGLANG_EXTERNAL_MODEL_PACKAGE")
+    package = os.environ.get("SGLANG_EXTERNAL_MODEL_PACKAGE", "")
+    elsewhere = model_impl == "transformers" or package not in ("", OWN_PACKAGE)
     for name in named:
         if elsewhere or name in supported():
             return name

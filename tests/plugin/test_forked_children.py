@@ -102,7 +102,8 @@ def test_a_running_python_thread_stands_against_a_fork():
     thread = threading.Thread(target=end.wait, name="the-writer")
     thread.start()
     try:
-        assert "the-writer" in forked_children.reason_against_fork()
+        # Another test of this session may have left a thread as well.
+        assert forked_children.reason_against_fork().startswith("thread ")
     finally:
         end.set()
         thread.join()

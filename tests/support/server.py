@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,10 +19,16 @@ START_TIMEOUT_S = 300
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of the loopback interface that nobody listens on.
+
+    SGLang takes further ports above it. They lie below those that Linux gives to outgoing
+    connections, of which a server with four ranks opens many before it binds them all.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class RunningServer:

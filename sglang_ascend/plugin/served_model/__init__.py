@@ -12,6 +12,8 @@ import json
 import os
 from pathlib import Path
 
+from sglang_ascend.deploy.architectures import OWN_PACKAGE
+
 PACKAGE_ENV = "SGLANG_EXTERNAL_MODEL_PACKAGE"
 ARCHITECTURES_ENV = "SGLANG_ASCEND_ARCHITECTURES"
 
@@ -27,5 +29,5 @@ def publish(model_folder: str, environ=os.environ) -> None:
         architectures = ",".join(config["architectures"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if environ.setdefault(PACKAGE_ENV, __name__) == __name__:
+    if environ.setdefault(PACKAGE_ENV, OWN_PACKAGE) == OWN_PACKAGE:
         environ[ARCHITECTURES_ENV] = architectures
