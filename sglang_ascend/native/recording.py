@@ -8,6 +8,7 @@ decode step of a small model is mostly Python between kernels, and none of that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,6 +33,7 @@ _REPEATS = {
     aten.add.Tensor: lambda out, *args: torch.add(*args, out=out),
     aten.mul.Tensor: lambda out, *args: torch.mul(*args, out=out),
     aten.mm.default: lambda out, *args: torch.mm(*args, out=out),
+    aten.addmm.default: lambda out, *args: torch.addmm(*args, out=out),
     aten.bmm.default: lambda out, *args: torch.bmm(*args, out=out),
 }
 
@@ -99,15 +101,13 @@ class Recording(TorchDispatchMode):
             if type(outcome) is int and outcome:
                 raise IndexError(f"{function.__name__}: a position or slot is out of range")
 
+    @cached_property
     def nbytes(self) -> int:
-        """Memory that the recording keeps from being freed."""
-        storages = {
-            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-            for kept in self._kept
-            for tensor in (kept if isinstance(kept, (tuple, list)) else (kept,))
-            if isinstance(tensor, torch.Tensor)
-        }
-        return sum(storages.values())
+        """Memory of the results, which the recording alone keeps from being freed.
+
+        Views of weights and of the cache are kept too, and belong to the model.
+        """
+        return sum(result.untyped_storage().nbytes() for result in self._results)
 
 
 def _is_view(func) -> bool:

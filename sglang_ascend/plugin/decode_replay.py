@@ -140,7 +140,7 @@ class DecodeReplay:
         self._steps[requests] = step
         while len(self._steps) > 1 and (
             len(self._steps) > MOST_RECORDINGS
-            or sum(kept.recording.nbytes() for kept in self._steps.values()) > MOST_BYTES
+            or sum(kept.recording.nbytes for kept in self._steps.values()) > MOST_BYTES
         ):
             self._steps.popitem(last=False)
 

@@ -36,8 +36,8 @@ def lm_head(original, self, hidden_states, lm_head, *args, **kwargs) -> torch.Te
         weight is not None
         and weight.dtype == hidden_states.dtype == torch.float32
         and not hasattr(lm_head, "set_lora")
-        and kwargs.get("out") is None
-        and hidden_states.shape[0] <= MOST_ROWS
+        and self.rl_on_policy_target is None
+        and all(value is None for value in (*args, *kwargs.values()))
     )
     if not plain:
         return original(self, hidden_states, lm_head, *args, **kwargs)
