@@ -21,7 +21,8 @@ import requests
 from benchmark import serving_machine
 from benchmark.partners import dialects
 from benchmark.partners.contender import Launch
-from benchmark.serving_process import ServerProcess, free_port
+from benchmark.ports import free_port
+from benchmark.serving_process import ServerProcess
 from sglang_ascend import quantize
 from sglang_ascend.deploy import model_folder
 from sglang_ascend.deploy.int8_layers import SCHEME

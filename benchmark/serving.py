@@ -14,8 +14,9 @@ from typing import Any
 from benchmark import partners, serving_flags, serving_machine
 from benchmark import serving_report as report
 from benchmark.partners.contender import Contender, Job
+from benchmark.ports import free_port
 from benchmark.serving_load import Cell, LoadError, measure, prompts
-from benchmark.serving_process import ServerFailed, ServerProcess, free_port
+from benchmark.serving_process import ServerFailed, ServerProcess
 from sglang_ascend.errors import ConfigError
 
 #: Output tokens of the requests before a measurement.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -111,13 +110,6 @@ class ServerProcess:
         errors = [line for line in lines if line.startswith("error: ")]
         said = errors or [line for line in lines if line]
         return said[-1][:500] if said else "it said nothing"
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -13,7 +13,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from benchmark.ports import free_port
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.plugin.start_times import REPORT_ENV
 
@@ -86,7 +86,7 @@ def start_once(command: list[str]) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as folder:
         report, log = Path(folder) / "report.json", Path(folder) / "log"
-        port = _free_port()
+        port = free_port()
         begin = time.monotonic()
         with log.open("w") as out:
             process = subprocess.Popen(
@@ -176,12 +176,6 @@ def _answers(port: int) -> bool:
             return response.status == 200
     except (urllib.error.URLError, ConnectionError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

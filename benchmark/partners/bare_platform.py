@@ -6,9 +6,9 @@ offers a platform, this package's among them.
 
 from __future__ import annotations
 
-import psutil
-import torch
 from sglang.srt.platforms.interface import PlatformCapabilities, PlatformEnum, SRTPlatform
+
+from sglang_ascend.plugin.cpu_device import CpuDevice
 
 
 def activate() -> str:
@@ -21,31 +21,14 @@ def activate() -> str:
     return f"{__name__}:BarePlatform"
 
 
-class BarePlatform(SRTPlatform):
+class BarePlatform(CpuDevice, SRTPlatform):
     _enum = PlatformEnum.OOT
     device_name = "bare"
-    device_type = "cpu"
     capabilities = PlatformCapabilities()
     supported_quantization: list[str] = []
 
-    def get_device(self, device_id: int | None = None) -> str:
-        return "cpu"
-
-    def set_device(self, device: torch.device) -> None:
-        pass
-
     def get_device_name(self, device_id: int = 0) -> str:
         return "cpu"
-
-    def get_device_total_memory(self, device_id: int = 0) -> int:
-        return psutil.virtual_memory().total
-
-    def get_available_memory(self, device_id: int = 0) -> tuple[int, int]:
-        memory = psutil.virtual_memory()
-        return memory.available, memory.total
-
-    def get_current_memory_usage(self, device: torch.device | None = None) -> float:
-        return float(psutil.Process().memory_info().rss)
 
     def get_default_attention_backend(self) -> str:
         return "torch_native"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-from sglang_ascend.models.cache import root
+from sglang_ascend import cache_folder
 
 
 def key_of(*parts: str) -> str:
@@ -19,14 +18,5 @@ def key_of(*parts: str) -> str:
 
 
 def stored(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
-    """The file of that key; `make(path)` writes it first where it is missing.
-
-    Two processes may make the same file; each writes its own and renames it into place.
-    """
-    target = root() / "kernels" / f"{key}{suffix}"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{key}.{os.getpid()}{suffix}")
-        make(scratch)
-        scratch.rename(target)
-    return target
+    """The file of that key; `make(path)` writes it first where it is missing."""
+    return cache_folder.stored(cache_folder.root() / "kernels" / f"{key}{suffix}", make)

@@ -18,19 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from sglang_ascend.cache_folder import CACHE_ENV
+from sglang_ascend.cache_folder import root as root
 from sglang_ascend.errors import ConfigError
 
-CACHE_ENV = "SGLANG_ASCEND_CACHE"
 MANIFEST = "complete.json"
 LOCK_WAIT_S = 600.0
-
-
-def root() -> Path:
-    """The cache folder: $SGLANG_ASCEND_CACHE, else the user's XDG cache folder."""
-    if chosen := os.environ.get(CACHE_ENV):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "sglang_ascend"
 
 
 def fault(folder: Path) -> str | None:
@@ -45,7 +38,7 @@ def fault(folder: Path) -> str | None:
             stat = (folder / name).stat()
             if stat.st_size != entry["bytes"]:
                 return f"{name} has {stat.st_size} bytes instead of {entry['bytes']}"
-            if stat.st_mtime_ns != entry["mtime_ns"] and _sha256(folder / name) != entry["sha256"]:
+            if stat.st_mtime_ns != entry["mtime_ns"] and sha256(folder / name) != entry["sha256"]:
                 return f"{name} was changed"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -77,7 +70,7 @@ def publish(folder: Path, build: Callable[[Path], None], needs_bytes: int) -> Pa
             build(scratch)
             _seal(scratch)
             scratch.rename(folder)
-            _fsync(folder.parent)
+            flush(folder.parent)
     except OSError as error:
         raise ConfigError(
             f"cannot write the model cache {folder.parent}: {error.strerror or error}; "
@@ -131,24 +124,26 @@ def _seal(scratch: Path) -> None:
     files = {}
     for path in sorted(p for p in scratch.rglob("*") if p.is_file()):
         path.chmod(0o644)
-        _fsync(path)
+        flush(path)
         stat = path.stat()
         files[str(path.relative_to(scratch))] = {
             "bytes": stat.st_size,
             "mtime_ns": stat.st_mtime_ns,
-            "sha256": _sha256(path),
+            "sha256": sha256(path),
         }
     (scratch / MANIFEST).write_text(json.dumps({"files": files}, indent=1))
-    _fsync(scratch / MANIFEST)
-    _fsync(scratch)
+    flush(scratch / MANIFEST)
+    flush(scratch)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Digest of the file's content, in hexadecimal."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _fsync(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have the file, or a folder's list of files, on the disk before what comes next."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -6,18 +6,18 @@ instruction set, so a cache that several machines share never gives one the code
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
+from sglang_ascend import cache_folder
 from sglang_ascend.errors import ConfigError
 
 SOURCES = Path(__file__).with_name("c")
-CACHE_ENV = "SGLANG_ASCEND_CACHE"
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT_S = 120
 _FLAGS = (
@@ -34,11 +34,8 @@ def library() -> Path:
         ConfigError: no C compiler, or it failed; names what was tried.
     """
     compiler = find_compiler()
-    target = cache_folder() / f"native-{_key(compiler)}.so"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _compile(compiler, target)
-    return target
+    target = cache_folder.root() / f"native-{_key(compiler)}.so"
+    return cache_folder.stored(target, functools.partial(_compile, compiler))
 
 
 def find_compiler() -> str:
@@ -53,28 +50,15 @@ def find_compiler() -> str:
     )
 
 
-def cache_folder() -> Path:
-    """The folder of generated files: $SGLANG_ASCEND_CACHE, else the user's XDG cache folder."""
-    if chosen := os.environ.get(CACHE_ENV):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "sglang_ascend"
-
-
 def _compile(compiler: str, target: Path) -> None:
-    # Compiled under another name and renamed: processes that start together may all compile, and
-    # none of them ever loads half a file.
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        built = Path(folder) / target.name
-        command = [compiler, *_FLAGS, *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(built)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ConfigError(f"{compiler} did not compile the native kernels: {error}") from error
-        if done.returncode:
-            reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
-            raise ConfigError(f"{compiler} did not compile the native kernels: {reason}")
-        os.replace(built, target)
+    command = [compiler, *_FLAGS, *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{compiler} did not compile the native kernels: {error}") from error
+    if done.returncode:
+        reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
+        raise ConfigError(f"{compiler} did not compile the native kernels: {reason}")
 
 
 def _key(compiler: str) -> str:

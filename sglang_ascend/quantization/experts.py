@@ -11,18 +11,13 @@ from torch.nn import Parameter
 from sglang_ascend.deploy.int8_layers import why_not
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.moe.experts import forward_experts
-from sglang_ascend.quantization.linear import add_offset, empty_parameter
+from sglang_ascend.quantization.linear import CheckpointLayer, add_offset, empty_parameter
 from sglang_ascend.quantization.weights import prepare_weight, quantise_weight
 
 
-class Int8ExpertsMethod(FusedMoEMethodBase):
+class Int8ExpertsMethod(CheckpointLayer, FusedMoEMethodBase):
     """Once loaded: w13_weight [experts, hidden, 2 * inter] and w2_weight [experts, inter, hidden]
     int8, their scales [experts, 2 * inter] and [experts, hidden] float32."""
-
-    def __init__(self, layer: str, with_offset: bool) -> None:
-        """layer: the name, for errors. with_offset: the checkpoint has ``weight_offset``."""
-        self._layer = layer
-        self._with_offset = with_offset
 
     def create_weights(
         self,

@@ -8,7 +8,6 @@ folder, comes last.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_ascend.errors import ConfigError
+from sglang_ascend.models.cache import flush, sha256
 
 STATE = "quantize_state.json"
 LAST = "config.json"
@@ -82,7 +82,7 @@ class UnfinishedFolder:
             entry is not None
             and path.is_file()
             and path.stat().st_size == entry["bytes"]
-            and _sha256(path) == entry["sha256"]
+            and sha256(path) == entry["sha256"]
         )
 
     def note(self, name: str) -> Any:
@@ -100,13 +100,13 @@ class UnfinishedFolder:
         try:
             write(scratch)
             scratch.chmod(0o644)
-            _flush(scratch)
-            entry = {"bytes": scratch.stat().st_size, "sha256": _sha256(scratch), "note": note}
+            flush(scratch)
+            entry = {"bytes": scratch.stat().st_size, "sha256": sha256(scratch), "note": note}
             # Listed before it exists: a file that is not listed would never be removed.
             self._state["files"][name] = entry
             self._write_state()
             scratch.rename(path)
-            _flush(self.folder)
+            flush(self.folder)
         except OSError as error:
             raise ConfigError(
                 f"cannot write {path}: {error.strerror or error}; free some space and run the same "
@@ -137,7 +137,7 @@ class UnfinishedFolder:
     def _write_state(self) -> None:
         scratch = self.folder / f".{STATE}.tmp"
         scratch.write_text(json.dumps(self._state, indent=1))
-        _flush(scratch)
+        flush(scratch)
         scratch.rename(self.folder / STATE)
 
     def _remove(self, known: dict[str, Any]) -> None:
@@ -156,16 +156,3 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
         if old.get(key) != new.get(key)
     ]
     return ", ".join(named)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -53,13 +53,17 @@ def empty_parameter(shape: tuple[int, ...], dtype: torch.dtype, **attributes) ->
     return parameter
 
 
-class Int8LinearMethod(LinearMethodBase):
-    """``weight`` [in, out] int8 and ``weight_scale`` [out] float32 once loaded."""
+class CheckpointLayer:
+    """Part of a layer's method: what it knows of the checkpoint."""
 
     def __init__(self, layer: str, with_offset: bool) -> None:
         """layer: the name, for errors. with_offset: the checkpoint has ``weight_offset``."""
         self._layer = layer
         self._with_offset = with_offset
+
+
+class Int8LinearMethod(CheckpointLayer, LinearMethodBase):
+    """``weight`` [in, out] int8 and ``weight_scale`` [out] float32 once loaded."""
 
     def create_weights(
         self,
@@ -130,12 +134,8 @@ class Int8LinearMethod(LinearMethodBase):
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
-class DequantisedLinearMethod(UnquantizedLinearMethod):
+class DequantisedLinearMethod(CheckpointLayer, UnquantizedLinearMethod):
     """A layer that computes in float and is stored in INT8: ``kv_b_proj`` of MLA."""
-
-    def __init__(self, layer: str, with_offset: bool) -> None:
-        self._layer = layer
-        self._with_offset = with_offset
 
     def create_weights(self, layer: torch.nn.Module, *args, **extra_weight_attrs) -> None:
         super().create_weights(layer, *args, **extra_weight_attrs)

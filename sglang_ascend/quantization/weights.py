@@ -10,8 +10,7 @@ from torch.nn import Parameter
 
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.native import int8
-
-MAX_INT8 = 127
+from sglang_ascend.ops.dynamic_quant import reference as quantise_rows
 
 
 def quantise_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -23,15 +22,13 @@ def quantise_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Raises:
         ConfigError: a weight that is not finite.
     """
-    weight = weight.float()
-    scale = weight.abs().amax(1, keepdim=True) / MAX_INT8
+    q, scale = quantise_rows(weight)
     if not bool(torch.isfinite(scale).all()):
         raise ConfigError(
             f"a weight {list(weight.shape)} holds NaN or infinity and cannot be quantised; "
             "download the checkpoint again"
         )
-    q = (weight / torch.where(scale == 0, 1.0, scale)).round_()
-    return q.clamp_(-MAX_INT8, MAX_INT8).to(torch.int8), scale
+    return q, scale.unsqueeze(1)
 
 
 def dequantise_weight(q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,20 +12,9 @@ from pathlib import Path
 
 import requests
 
+from benchmark.ports import free_port
+
 START_TIMEOUT_S = 300
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on.
-
-    SGLang takes further ports above it. They lie below those that Linux gives to outgoing
-    connections, of which a server with four ranks opens many before it binds them all.
-    """
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class RunningServer:
