@@ -10,7 +10,6 @@ import torch
 from sglang_ascend.native.library import call, int64s, kernels
 from sglang_ascend.native.rows import dense_rows
 
-_LANES = 8
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
@@ -25,7 +24,7 @@ class _Arguments(ctypes.Structure):
         *((name, _I) for name in ("page", "table_stride", "query_stride", "query2_stride")),
         *((name, _I * 3) for name in ("key_strides", "key2_strides", "value_strides")),
         ("scale", _F),
-        ("causal", _I),
+        *((name, _I) for name in ("causal", "heads_an_item")),
     ]
 
 
@@ -111,6 +110,6 @@ def request_lens(query_lens, kv_lens) -> ctypes.Array:
 
 
 def _takes(x: torch.Tensor) -> bool:
-    if x.shape[-1] % _LANES or x.dtype != torch.float32 or x.stride(-1) != 1:
+    if x.shape[-1] % kernels().lanes() or x.dtype != torch.float32 or x.stride(-1) != 1:
         return False
     return x.dim() == 4 or dense_rows(x)

@@ -8,7 +8,6 @@ import torch
 
 from sglang_ascend.native.library import call, int64s, kernels
 
-_OUTS = 16
 #: The attribute of a weight tensor that holds its packed form.
 _PACKED = "native_packed"
 #: More products a sum than this could leave 32 bits.
@@ -37,8 +36,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     source = weight.data.contiguous()
     experts = source.shape[0] if source.dim() == 3 else 1
     rows_in, outs = source.shape[-2:]
-    size = experts * -(-outs // _OUTS) * -(-rows_in // 2) * 2 * _OUTS
-    packed = torch.empty(size, dtype=torch.int8)
+    packed = torch.empty(lib.int8_packed_bytes(experts, rows_in, outs), dtype=torch.int8)
     call(lib.pack_int8, source.data_ptr(), packed.data_ptr(), experts, rows_in, outs)
     setattr(weight, _PACKED, packed)
     weight.data = torch.zeros(1, dtype=torch.int8).expand(source.shape)
@@ -73,9 +71,10 @@ def _product(x, x_scale, packed, weight_scale, ends, shape, dtype):
     x, x_scale = x.contiguous(), x_scale.contiguous()
     weight_scale = weight_scale.contiguous()
     y = torch.empty(x.shape[0], outs)
-    wide = torch.empty(x.shape[0], rows_in + rows_in % 2, dtype=torch.int16)
+    lib = kernels()
+    wide = torch.empty(lib.int8_wide_bytes(x.shape[0], rows_in), dtype=torch.int8)
     call(
-        kernels().int8_matmul,
+        lib.int8_matmul,
         *(x.data_ptr(), x_scale.data_ptr(), packed.data_ptr(), weight_scale.data_ptr()),
         *(int64s(ends), y.data_ptr(), wide.data_ptr(), len(ends), rows_in, outs),
     )

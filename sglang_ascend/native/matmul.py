@@ -11,6 +11,12 @@ from sglang_ascend.native.library import call, int64s, kernels
 _FLOAT = torch.float32
 
 
+def most_rows() -> int:
+    """Rows up to which ``linear`` is faster than torch's; 0 without native kernels."""
+    lib = kernels()
+    return lib.float_matmul_most_rows() if lib else 0
+
+
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None):
     """x [..., in] @ weight [out, in]^T + bias [out]; ``NotImplemented`` where not float32."""
     lib = kernels()

@@ -1,4 +1,4 @@
-"""Norm, activation, quantisation, rotary positions and cache writes of float32 rows.
+"""Norm, activation, quantisation, argmax, rotary positions, cache writes of float32 rows.
 
 Each function does what the operator of its name documents, and returns ``NotImplemented`` for
 tensors that the kernel does not take (another dtype, rows that are not dense), before any effect.
@@ -68,6 +68,16 @@ def dynamic_quant(x):
         lib.dynamic_quant, x.data_ptr(), q.data_ptr(), scale.data_ptr(), tokens, hidden, x.stride(0)
     )
     return q, scale
+
+
+def argmax(x):
+    """Index [tokens] int64 of the largest of each row of x [tokens, width], as torch.argmax."""
+    lib = kernels()
+    if lib is None or not dense_rows(x) or not x.shape[1]:
+        return NotImplemented
+    index = x.new_empty(x.shape[0], dtype=torch.int64)
+    call(lib.argmax, x.data_ptr(), index.data_ptr(), *x.shape, x.stride(0))
+    return index
 
 
 def rope(query, key, cos_sin, positions, interleaved, split_halves):

@@ -19,7 +19,7 @@ def integers(*shape):
     return torch.randint(-128, 128, shape, dtype=torch.int8)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 99])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 16, 17, 99])
 @pytest.mark.parametrize("width, outs", [(1, 1), (7, 15), (64, 16), (65, 33), (130, 70)])
 def test_product_is_that_of_integers(rows, width, outs):
     torch.manual_seed(rows * width)

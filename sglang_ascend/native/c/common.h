@@ -1,4 +1,4 @@
-/* What every kernel file shares: vectors of eight floats, work sharing, exp. */
+/* What every kernel file shares: vectors of floats, work sharing, exp. */
 #ifndef SGLANG_ASCEND_COMMON_H
 #define SGLANG_ASCEND_COMMON_H
 
@@ -8,35 +8,70 @@
 #include <immintrin.h>
 #endif
 
+#ifdef __AVX512F__
+#define LANES 16
+#else
 #define LANES 8
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* GCC's vector extension: AVX on x86, two NEON registers on aarch64, without intrinsics. */
+/* GCC's vector extension: one register on x86, two of NEON on aarch64, without intrinsics. */
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
 
 INLINE vec load(const float *from) { return *(const vec *)from; }
 INLINE void store(float *to, vec value) { *(vec *)to = value; }
-INLINE vec splat(float value) {
-    return (vec){value, value, value, value, value, value, value, value};
-}
+INLINE vec splat(float value) { return value - (vec){0}; }
 
 /* Keeps the compiler from loading a value again for each of its uses: loads are what is scarce. */
 INLINE vec in_register(vec value) {
 #ifdef __AVX__
-    __asm__("" : "+x"(value));
+    __asm__("" : "+v"(value));
 #endif
     return value;
 }
 
+#ifdef __AVX__
+INLINE __m256 eight_lanes(vec v) {
+#ifdef __AVX512F__
+    __m256 low = _mm512_castps512_ps256((__m512)v);
+    __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1));
+    return _mm256_add_ps(low, high);
+#else
+    return (__m256)v;
+#endif
+}
+#endif
+
 INLINE float sum_lanes(vec v) {
 #ifdef __AVX__
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m256 eight = eight_lanes(v);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 #else
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 #endif
+}
+
+/* Sums of up to four vectors, with fewer shuffles than one after the other. */
+INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
+#ifdef __AVX__
+    if (count > 1) {
+        __m256 zero = _mm256_setzero_ps();
+        __m256 a = _mm256_hadd_ps(eight_lanes(v[0]), eight_lanes(v[1]));
+        __m256 b = count < 3 ? zero
+                             : _mm256_hadd_ps(eight_lanes(v[2]),
+                                              count < 4 ? zero : eight_lanes(v[3]));
+        __m256 both = _mm256_hadd_ps(a, b);
+        __m128 four = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+        float all[4];
+        _mm_storeu_ps(all, four);
+        for (int r = 0; r < count; r++) sums[r] = all[r];
+        return;
+    }
+#endif
+    for (int r = 0; r < count; r++) sums[r] = sum_lanes(v[r]);
 }
 
 /* exp(x) for x <= 88, to about two units in the last place; 0 below -87.

@@ -1,12 +1,17 @@
 /* Product of float32 rows with the weight of their expert, weights as checkpoints have them.
  *
  * A weight [outs, in] is read along its rows: an output is a dot product of two contiguous rows, so
- * nothing is packed, and an embedding can serve as the output layer too. Four rows by three
- * outputs are twelve independent sums, enough to keep both multipliers of a core busy. */
+ * nothing is packed, and an embedding can serve as the output layer too. A tile of rows by outputs
+ * has as many independent sums as there are registers for. */
 #include "common.h"
 
+#ifdef __AVX512F__ /* 32 registers, else 16 */
+#define ROWS 8
+#else
 #define ROWS 4
+#endif
 #define OUTS 3
+#define WIDEST 4 /* outputs that one row alone reads side by side */
 #define OUTS_AN_ITEM 24
 
 struct product {
@@ -16,15 +21,28 @@ struct product {
     int64_t in, outs, x_stride, weight_stride, expert_stride, items_an_expert;
 };
 
+#if defined(__AMX_BF16__) && defined(__AVX512BW__)
+#define AMX
+#include "float_amx.h"
+#endif
+
+/* Rows up to which this is the kernel to take; beyond them MKL is faster, unless there is AMX. */
+int64_t float_matmul_most_rows(void) {
+#ifdef AMX
+    if (amx_allowed()) return INT64_MAX;
+#endif
+    return 48;
+}
+
 INLINE void tile(const struct product *a, const float *weight, int64_t row, int64_t out,
                  const int rows, const int outs) {
     const float *x = a->x + row * a->x_stride, *w = weight + out * a->weight_stride;
     int64_t whole = a->in - a->in % LANES;
-    vec acc[ROWS][4];
+    vec acc[ROWS][WIDEST];
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < outs; n++) acc[r][n] = splat(0);
     for (int64_t k = 0; k < whole; k += LANES) {
-        vec part[4];
+        vec part[WIDEST];
         for (int n = 0; n < outs; n++) {
             part[n] = load(w + n * a->weight_stride + k);
             /* The next group of outputs: the hardware's own prefetch ends at a page of 4 KiB. */
@@ -50,6 +68,7 @@ INLINE void tile(const struct product *a, const float *weight, int64_t row, int6
 INLINE void rows_of_outs(const struct product *a, const float *weight, int64_t row, int64_t end,
                          int64_t out, const int outs) {
     for (; row + ROWS <= end; row += ROWS) tile(a, weight, row, out, ROWS, outs);
+    for (; row + 4 <= end; row += 4) tile(a, weight, row, out, 4, outs);
     switch (end - row) {
         case 3: tile(a, weight, row, out, 3, outs); break;
         case 2: tile(a, weight, row, out, 2, outs); break;
@@ -64,9 +83,9 @@ static void some_outs(const void *arguments, int64_t item) {
     int64_t row = expert ? a->ends[expert - 1] : 0, end = a->ends[expert];
     const float *weight = a->weight + expert * a->expert_stride;
     if (stop > a->outs) stop = a->outs;
-    /* One row alone is bound by the memory: it reads four weight rows at a time. */
+    /* One row alone is bound by the memory, which serves several streams better than one. */
     if (end - row == 1)
-        for (; out + 4 <= stop; out += 4) tile(a, weight, row, out, 1, 4);
+        for (; out + WIDEST <= stop; out += WIDEST) tile(a, weight, row, out, 1, WIDEST);
     for (; out + OUTS <= stop; out += OUTS) rows_of_outs(a, weight, row, end, out, OUTS);
     for (; out < stop; out++) rows_of_outs(a, weight, row, end, out, 1);
 }
@@ -89,5 +108,11 @@ void float_matmul(const float *x, const float *weight, const float *bias, const 
         .expert_stride = expert_stride,
         .items_an_expert = (outs + OUTS_AN_ITEM - 1) / OUTS_AN_ITEM,
     };
+#ifdef AMX
+    if (experts == 1 && ends[0] >= AMX_FROM && amx_allowed()) {
+        amx_matmul(&a, ends[0]);
+        return;
+    }
+#endif
     share(some_outs, &a, experts * a.items_an_expert, 1.0 * ends[experts - 1] * in * outs / LANES);
 }

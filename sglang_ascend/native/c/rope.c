@@ -58,15 +58,31 @@ int rope(const float *query, const float *key, const float *table, const int64_t
     return 0;
 }
 
-/* cache[slot] = row for rows of `width` floats; slots below 0 are skipped. Returns 1, without any
- * effect, if a slot is not below `slots_end`. */
+struct writing {
+    const float *rows;
+    float *cache;
+    const int64_t *slots;
+    int64_t tokens, width, row_stride, slot_stride;
+};
+
+#define TOKENS_AN_ITEM 32
+
+static void write_tokens(const void *arguments, int64_t item) {
+    const struct writing *a = arguments;
+    int64_t token = item * TOKENS_AN_ITEM, end = token + TOKENS_AN_ITEM;
+    for (; token < end && token < a->tokens; token++)
+        if (a->slots[token] >= 0)
+            memcpy(a->cache + a->slots[token] * a->slot_stride, a->rows + token * a->row_stride,
+                   a->width * sizeof(float));
+}
+
+/* cache[slot] = row for rows of `width` floats; slots below 0 are skipped, no other comes twice.
+ * Returns 1, without any effect, if a slot is not below `slots_end`. */
 int write_rows(const float *rows, float *cache, const int64_t *slots, int64_t tokens,
                 int64_t width, int64_t row_stride, int64_t slot_stride, int64_t slots_end) {
     for (int64_t token = 0; token < tokens; token++)
         if (slots[token] >= slots_end) return 1;
-    for (int64_t token = 0; token < tokens; token++)
-        if (slots[token] >= 0)
-            memcpy(cache + slots[token] * slot_stride, rows + token * row_stride,
-                   width * sizeof(float));
+    struct writing a = {rows, cache, slots, tokens, width, row_stride, slot_stride};
+    share(write_tokens, &a, (tokens + TOKENS_AN_ITEM - 1) / TOKENS_AN_ITEM, 1.0 * tokens * width);
     return 0;
 }

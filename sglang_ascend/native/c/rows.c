@@ -1,4 +1,4 @@
-/* Norm, activation and quantisation of rows of float32. */
+/* Norm, activation, quantisation and largest element of rows of float32. */
 #include "common.h"
 
 #define ROWS_AN_ITEM 8
@@ -75,6 +75,18 @@ struct quantisation {
     int64_t width, x_stride;
 };
 
+typedef int8_t bytes __attribute__((vector_size(LANES)));
+
+/* A true division and rounding of halves to even, as the reference does, in every bit. The quotient
+ * of a row with denormal scale may exceed 127 by rounding of the scale. */
+INLINE bytes quantised(vec x, float divisor) {
+    const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    ivec rounded = __builtin_convertvector((x / splat(divisor) + magic) - magic, ivec);
+    ivec over = rounded > 127, under = rounded < -127;
+    rounded = (over & 127) | (under & -127) | (rounded & ~(over | under));
+    return __builtin_convertvector(rounded, bytes);
+}
+
 static void quantise_row(const void *arguments, int64_t row) {
     const struct quantisation *a = arguments;
     const float *x = a->x + row * a->x_stride;
@@ -91,12 +103,15 @@ static void quantise_row(const void *arguments, int64_t row) {
     for (; i < a->width; i++) most = __builtin_fabsf(x[i]) > most ? __builtin_fabsf(x[i]) : most;
     float scale = most / 127.0f, divisor = scale == 0 ? 1.0f : scale;
     a->scale[row] = scale;
-    /* A true division and rounding of halves to even, as the reference does, in every bit. The
-     * quotient of a row with denormal scale may exceed 127 by rounding of the scale. */
-    for (i = 0; i < a->width; i++) {
-        float rounded = (x[i] / divisor + 12582912.0f) - 12582912.0f;
-        rounded = rounded > 127.0f ? 127.0f : rounded < -127.0f ? -127.0f : rounded;
-        q[i] = (int8_t)(int32_t)rounded;
+    for (i = 0; i < whole; i += LANES) {
+        bytes narrow = quantised(load(x + i), divisor);
+        memcpy(q + i, &narrow, LANES);
+    }
+    if (i < a->width) {
+        float rest[LANES] = {0};
+        memcpy(rest, x + i, (a->width - i) * sizeof(float));
+        bytes narrow = quantised(load(rest), divisor);
+        memcpy(q + i, &narrow, a->width - i);
     }
 }
 
@@ -105,4 +120,46 @@ void dynamic_quant(const float *x, int8_t *q, float *scale, int64_t rows, int64_
                    int64_t x_stride) {
     struct quantisation a = {x, q, scale, width, x_stride};
     share(quantise_row, &a, rows, 2.0 * rows * width);
+}
+
+struct choice {
+    const float *x;
+    int64_t *index;
+    int64_t width, x_stride;
+};
+
+static void largest_of_row(const void *arguments, int64_t row) {
+    const struct choice *a = arguments;
+    const float *x = a->x + row * a->x_stride;
+    /* First how large, then where: of equals the first, and the first NaN before any number. */
+    int64_t i = 0, best = 0, whole = a->width - a->width % LANES;
+    vec most = splat(-__builtin_inff());
+    ivec ordered = ~(ivec){0};
+    for (; i < whole; i += LANES) {
+        vec v = load(x + i);
+        ivec more = v > most;
+        most = (vec)(((ivec)v & more) | ((ivec)most & ~more));
+        ordered &= v == v;
+    }
+    float top = -__builtin_inff();
+    int all_ordered = 1;
+    for (int lane = 0; lane < LANES; lane++) {
+        top = most[lane] > top ? most[lane] : top;
+        all_ordered &= ordered[lane] != 0;
+    }
+    for (; i < a->width; i++) {
+        top = x[i] > top ? x[i] : top;
+        all_ordered &= x[i] == x[i];
+    }
+    if (all_ordered)
+        while (x[best] != top) best++;
+    else
+        while (x[best] == x[best]) best++;
+    a->index[row] = best;
+}
+
+/* index [rows] of the largest of x [rows, width] with a stride of rows; of equals, the first. */
+void argmax(const float *x, int64_t *index, int64_t rows, int64_t width, int64_t x_stride) {
+    struct choice a = {x, index, width, x_stride};
+    share(largest_of_row, &a, rows, 0.3 * rows * width);
 }
