@@ -1,13 +1,15 @@
 """SGLang's torch sampler, on the operators of the boundary.
 
 Upstream: ``sampling_from_probs_torch`` and ``top_k_top_p_min_p_sampling_from_probs_torch`` of
-``sglang.srt.layers.sampler``; same arguments and results here.
+``sglang.srt.layers.sampler``, and the greedy part of its ``Sampler.forward``; same arguments and
+results here.
 """
 
 from __future__ import annotations
 
 import torch
 
+from sglang_ascend.native import rows
 from sglang_ascend.ops.sample import sample
 from sglang_ascend.ops.sampling_filter import sampling_filter
 from sglang_ascend.sampling import seeds as request_seeds
@@ -61,3 +63,32 @@ def filtered(
         max_top_k,
     )
     return from_probabilities(weights, sampling_seed, positions)
+
+
+def greedy(
+    original,
+    self,
+    logits_output,
+    sampling_info,
+    return_logprob: bool,
+    *args,
+    logprob_logits: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Around ``Sampler.forward``: [requests] int64 of the largest logits, if that is all."""
+    logits = logits_output.next_token_logits
+    plain = (
+        sampling_info.is_all_greedy
+        and not return_logprob
+        and logprob_logits is None
+        and sampling_info.sampling_mask_batch_indices is None
+        and not sampling_info.has_custom_logit_processor
+        and rows.dense_rows(logits)
+    )
+    if plain:
+        chosen = rows.argmax(self._preprocess_logits(logits, sampling_info))
+        if chosen is not NotImplemented:
+            self._sync_token_ids_across_tp(chosen, sampling_info)
+            return chosen
+    return original(
+        self, logits_output, sampling_info, return_logprob, *args, logprob_logits=logprob_logits
+    )

@@ -51,4 +51,17 @@ SAMPLING_SEAMS: tuple[Seam, ...] = (
         upstream="none found",
         remove_when="SGLang attaches seeds, and its sampler takes a platform's filter",
     ),
+    Seam(
+        name="greedy-choice",
+        target=_SAMPLER + "Sampler.forward",
+        kind="around",
+        hook="sglang_ascend.sampling.sampler:greedy",
+        processes=("scheduler",),
+        symptom="a tenth of a decode step of 16 requests is torch.argmax, whose threads then spin "
+        "where the next kernels want to run",
+        why_safe="same index, of equals the first; whatever else is asked for goes to SGLang",
+        upstream="none",
+        remove_when="torch.argmax on a CPU is vectorised over rows",
+        devices=("reference",),
+    ),
 )
