@@ -21,12 +21,12 @@ import requests
 from benchmark import serving_machine
 from benchmark.partners import dialects
 from benchmark.partners.contender import Launch
-from benchmark.ports import free_port
-from benchmark.serving_process import ServerProcess
 from sglang_ascend import quantize
 from sglang_ascend.deploy import model_folder
 from sglang_ascend.deploy.int8_layers import SCHEME
 from sglang_ascend.models import catalog
+from sglang_ascend.planner.calibration.ports import free_port
+from sglang_ascend.planner.calibration.server_process import ServerProcess
 from sglang_ascend.plugin import torchvision_ops
 from sglang_ascend.quantization import smoothing
 

@@ -14,10 +14,10 @@ from typing import Any
 from benchmark import partners, serving_flags, serving_machine
 from benchmark import serving_report as report
 from benchmark.partners.contender import Contender, Job
-from benchmark.ports import free_port
-from benchmark.serving_load import Cell, LoadError, measure, prompts
-from benchmark.serving_process import ServerFailed, ServerProcess
 from sglang_ascend.errors import ConfigError
+from sglang_ascend.planner.calibration.closed_loop import Cell, LoadError, measure, prompts
+from sglang_ascend.planner.calibration.ports import free_port
+from sglang_ascend.planner.calibration.server_process import ServerFailed, ServerProcess
 
 #: Output tokens of the requests before a measurement.
 WARM_UP_TOKENS = 4

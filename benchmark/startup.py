@@ -23,8 +23,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from benchmark.ports import free_port
 from sglang_ascend.errors import ConfigError
+from sglang_ascend.planner.calibration.ports import free_port
 from sglang_ascend.plugin.start_times import REPORT_ENV
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark.serving_load import Dialect
+from sglang_ascend.planner.calibration.closed_loop import Dialect
+from sglang_ascend.planner.calibration.server_process import Launch
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,6 @@ class Job:
     def cache_tokens(self) -> int:
         """Size of the KV cache that holds all requests, with some tokens to spare for each."""
         return self.requests * (self.context + 16)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A command and what it adds to the environment."""
-
-    command: list[str]
-    env: dict[str, str] = field(default_factory=dict)
 
 
 class Contender(ABC):

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from benchmark.serving_load import Dialect
+import dataclasses
 
-
-def _sglang_body(prompt: list[int], output: int) -> dict:
-    sampling = {"max_new_tokens": output, "ignore_eos": True, "temperature": 0}
-    return {"input_ids": prompt, "sampling_params": sampling, "stream": True}
-
-
-def _sglang_tokens(event: dict) -> int | None:
-    return event.get("meta_info", {}).get("completion_tokens")
+from sglang_ascend.planner.calibration.closed_loop import SGLANG as SGLANG
+from sglang_ascend.planner.calibration.closed_loop import Dialect
 
 
 def _llama_cpp_body(prompt: list[int], output: int) -> dict:
@@ -36,8 +30,7 @@ def _openai_tokens(event: dict) -> int | None:
     return (event.get("usage") or {}).get("completion_tokens")
 
 
-# SGLang answers requests while it still runs some of its own to warm up.
-SGLANG = Dialect("/generate", _sglang_body, _sglang_tokens, ready="/health")
-GENERATE = Dialect("/generate", _sglang_body, _sglang_tokens)
+#: The harness around transformers speaks as SGLang does, and has nothing to warm up.
+GENERATE = dataclasses.replace(SGLANG, ready=None)
 LLAMA_CPP = Dialect("/completion", _llama_cpp_body, lambda event: event.get("tokens_predicted"))
 VLLM = Dialect("/v1/completions", _openai_body, _openai_tokens)

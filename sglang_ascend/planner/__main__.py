@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,15 @@ from pathlib import Path
 from sglang_ascend.deploy import deployment_check, deployment_file
 from sglang_ascend.deploy.deployment import Precision
 from sglang_ascend.errors import ConfigError
-from sglang_ascend.planner import calibrate, docs, evaluate, predict, report, search, workload
+from sglang_ascend.planner import (
+    calibrate_command,
+    docs,
+    evaluate,
+    predict,
+    report,
+    search,
+    workload,
+)
 
 _EPILOG = """examples:
   predict a2_pd_48 --workload chat_2k_2k --html report.html
@@ -20,7 +29,8 @@ _EPILOG = """examples:
   search --hardware cm384_910c --cards 256 --tpot-ms 50 --workload assistant_3500_1500
   search --hardware a2_910b_280t --model qwen3-32b --weights bf16 --cards 8 --tpot-ms 40 \\
       --workload chat_1k_2k
-  calibrate                measure this machine, for predictions of the reference device
+  calibrate --output here.yaml         measure this machine's rates, for a hardware file
+  calibrate --predict tiny-deepseek-v3  and say what the reference device will serve on it
 
 Names are those of configs/deployments and configs/workloads; paths work as well. Every figure is a
 prediction; docs/planner.md says what it rests on and how far off it has been."""
@@ -65,9 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     many.add_argument("--output", type=Path, help="write the deployment here")
     many.set_defaults(run=_search)
 
-    measure = commands.add_parser("calibrate", help="measure this machine's rates")
-    measure.add_argument("--output", type=Path, help="write a hardware YAML here")
-    measure.set_defaults(run=_calibrate)
+    calibrate_command.add_to(commands)
 
     judge = commands.add_parser("evaluate", help="refit for every left-out point (minutes)")
     judge.set_defaults(run=_evaluate)
@@ -96,7 +104,8 @@ def _predict(given: argparse.Namespace) -> int:
     for target, content in ((given.json, report.data), (given.html, report.page)):
         if target:
             made = content(found)
-            _write(target, made if isinstance(made, str) else json.dumps(made, indent=1) + "\n")
+            made = made if isinstance(made, str) else json.dumps(made, indent=1) + "\n"
+            report.write(target, made)
     return 0
 
 
@@ -120,15 +129,7 @@ def _search(given: argparse.Namespace) -> int:
     content = deployment_file.dump(answer.deployment)
     print("\n" + content)
     if given.output:
-        _write(given.output, content)
-    return 0
-
-
-def _calibrate(given: argparse.Namespace) -> int:
-    measured = calibrate.measure(lambda done, of: bar("calibrate", done, of))
-    print(calibrate.text(measured))
-    if given.output:
-        _write(given.output, calibrate.hardware_yaml(measured))
+        report.write(given.output, content)
     return 0
 
 
@@ -144,13 +145,6 @@ def _docs(given: argparse.Namespace) -> int:
     return 0
 
 
-def _write(path: Path, content: str) -> None:
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another path") from error
-    print(f"wrote {path}", file=sys.stderr)
-
-
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers of calibrate end too
     sys.exit(main())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 from pathlib import Path
 
 from sglang_ascend.deploy import deployment_file
@@ -10,7 +12,9 @@ from sglang_ascend.planner import ablations, constants, evaluate, pictures, publ
 from sglang_ascend.planner.predict import predict
 from sglang_ascend.planner.workload import read as read_workload
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "planner.md"
+_ROOT = Path(__file__).resolve().parents[2]
+PAGE = _ROOT / "docs" / "planner.md"
+CALIBRATION = _ROOT / "benchmark" / "results" / "planner_calibration.json"
 _STYLE = (
     "<style>svg{--ink:#1c2530;--faint:#dde2e8;font-family:system-ui,sans-serif;background:#fff}"
     "</style>"
@@ -24,6 +28,7 @@ def tables() -> dict[str, str]:
         "leave-one-out": leave_one_out_table(),
         "held-out": held_out_table(),
         "ablations": ablations_table(),
+        "calibration": calibration_table(),
     }
 
 
@@ -116,4 +121,37 @@ def held_out_table() -> str:
 def ablations_table() -> str:
     rows = ["| what | report | model | why |", "|---|---|---|---|"]
     rows += [f"| {a.name} | {a.reported} | {a.model} | {a.why} |" for a in ablations.run()]
+    return "\n".join(rows)
+
+
+def calibration_table() -> str:
+    """Of the results of ``benchmark.planner_calibration``."""
+    content = json.loads(CALIBRATION.read_text())
+    rows = [
+        "| model | format | requests | figure | predicted | measured | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    figures = (
+        ("TTFT ms", "ttft_s", 1e3),
+        ("TPOT ms", "tpot_s", 1e3),
+        ("tokens/s", "tokens_per_s", 1),
+    )
+    errors = []
+    for cell in content["cells"]:
+        where = f"{cell['model']} | {cell['format']} | {cell['requests']}"
+        for label, name, unit in figures:
+            predicted, measured = (cell[side][name] * unit for side in ("predicted", "measured"))
+            errors.append(predicted / measured - 1)
+            rows.append(
+                f"| {where} | {label} | {predicted:.1f} | {measured:.1f} | {errors[-1]:+.1%} |"
+            )
+    size = sorted(map(abs, errors))
+    near = sum(error <= 0.2 for error in size)
+    machine = content["machine"]
+    rows += [
+        "",
+        f"{machine['processor']}, {machine['cores']} cores, {content['rounds']} round(s): {near} "
+        f"of {len(size)} figures within 20 %, median error {statistics.median(size):.1%}, worst "
+        f"{size[-1]:.1%}.",
+    ]
     return "\n".join(rows)

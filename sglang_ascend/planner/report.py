@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import sys
+from pathlib import Path
 from typing import Any
 
 from sglang_ascend.deploy import deployment_file
 from sglang_ascend.deploy.deployment import Phase
+from sglang_ascend.errors import ConfigError
 from sglang_ascend.planner import pictures, sensitivity
 from sglang_ascend.planner.predict import Model, Prediction, RolePrediction
 
@@ -190,3 +193,16 @@ def _role_section(model: Model, found: Prediction, phase: Phase, role: RolePredi
         "<h3>Memory of a rank</h3>",
         pictures.stacked_bar(memory, whole, "GiB"),
     ]
+
+
+def write(path: Path, content: str) -> None:
+    """Write a file that the user named, and say so on stderr.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another path") from error
+    print(f"wrote {path}", file=sys.stderr)

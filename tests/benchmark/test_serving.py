@@ -17,10 +17,10 @@ from benchmark import serving_report as report
 from benchmark.partners import BASELINE, bare_platform, dialects, environments, stock_sglang
 from benchmark.partners import transformers_server as harness
 from benchmark.partners.contender import Job, Launch
-from benchmark.ports import free_port
-from benchmark.serving_load import Dialect, LoadError, measure, prompts
-from benchmark.serving_process import ServerFailed, ServerProcess
 from sglang_ascend.models import catalog
+from sglang_ascend.planner.calibration.closed_loop import Dialect, LoadError, measure, prompts
+from sglang_ascend.planner.calibration.ports import free_port
+from sglang_ascend.planner.calibration.server_process import ServerFailed, ServerProcess
 
 OUTPUT = 6
 

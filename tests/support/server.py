@@ -12,7 +12,7 @@ from pathlib import Path
 
 import requests
 
-from benchmark.ports import free_port
+from sglang_ascend.planner.calibration.ports import free_port
 
 START_TIMEOUT_S = 300
 

@@ -1,4 +1,7 @@
-"""Requests to a server over its own streaming HTTP, and when their tokens arrived."""
+"""Requests to a server over its own streaming HTTP, and when their tokens arrived.
+
+Prediction and measurement of a server share this client: it takes time on the same cores.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,19 @@ class Dialect:
     body: Callable[[list[int], int], dict]
     tokens: Callable[[dict], int | None]
     ready: str | None = None
+
+
+def _sglang_body(prompt: list[int], output: int) -> dict:
+    sampling = {"max_new_tokens": output, "ignore_eos": True, "temperature": 0}
+    return {"input_ids": prompt, "sampling_params": sampling, "stream": True}
+
+
+def _sglang_tokens(event: dict) -> int | None:
+    return event.get("meta_info", {}).get("completion_tokens")
+
+
+# SGLang answers requests while it still runs some of its own to warm up.
+SGLANG = Dialect("/generate", _sglang_body, _sglang_tokens, ready="/health")
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,26 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import requests
 
-from benchmark.partners.contender import Launch
-from benchmark.serving_load import Dialect, LoadError, measure
+from sglang_ascend.planner.calibration.closed_loop import Dialect, LoadError, measure
 
 START_TIMEOUT_S = 900.0
 #: Between two looks at the memory: a look takes some ms of CPU for every GB.
 MEMORY_INTERVAL_S = 2.0
 _POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command and what it adds to the environment."""
+
+    command: list[str]
+    env: dict[str, str] = field(default_factory=dict)
 
 
 class ServerFailed(RuntimeError):
