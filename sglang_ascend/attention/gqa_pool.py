@@ -32,10 +32,6 @@ def zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     if size == 0:
         return torch.zeros(tuple(shape), dtype=dtype)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        # Every layer's cache is read once a step, when the addresses of its pages, if these are
-        # small, have long left the caches.
-        pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=torch.uint8).view(dtype).view(tuple(shape))
 
 

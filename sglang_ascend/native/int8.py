@@ -6,6 +6,7 @@ from itertools import accumulate
 
 import torch
 
+from sglang_ascend.native import arena
 from sglang_ascend.native.library import call, int64s, kernels
 
 #: The attribute of a weight tensor that holds its packed form.
@@ -36,7 +37,7 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     source = weight.data.contiguous()
     experts = source.shape[0] if source.dim() == 3 else 1
     rows_in, outs = source.shape[-2:]
-    packed = torch.empty(lib.int8_packed_bytes(experts, rows_in, outs), dtype=torch.int8)
+    packed = arena.empty(lib.int8_packed_bytes(experts, rows_in, outs))
     call(lib.pack_int8, source.data_ptr(), packed.data_ptr(), experts, rows_in, outs)
     setattr(weight, _PACKED, packed)
     weight.data = torch.zeros(1, dtype=torch.int8).expand(source.shape)

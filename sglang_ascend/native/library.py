@@ -18,6 +18,7 @@ _SIGNATURES = {
     "rms_norm": (None, (*[_P] * 5, *[_I] * 3, _F)),
     "swiglu": (None, (_P, _P, _I, _I)),
     "dynamic_quant": (None, (*[_P] * 3, *[_I] * 3)),
+    "screened_logits": (None, (*[_P] * 5, *[_I] * 5)),
     "argmax": (None, (_P, _P, *[_I] * 3)),
     "rope": (ctypes.c_int, (*[_P] * 6, *[_I] * 9)),
     "write_rows": (ctypes.c_int, (*[_P] * 3, *[_I] * 5)),

@@ -1,4 +1,4 @@
-"""SGLang's unquantised linear layers and its output layer on the native float32 kernel.
+"""SGLang's unquantised linear layers on the native float32 kernel.
 
 torch hands few rows to MKL, which reads a weight once per row below about four rows and reaches a
 half of the machine's rate at sixteen. Many rows are its strength, so prefill stays with it, except
@@ -25,18 +25,3 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 def apply(self, layer, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """In the place of ``UnquantizedLinearMethod.apply``."""
     return linear(x, layer.weight, bias)
-
-
-def lm_head(original, self, hidden_states, lm_head, *args, **kwargs) -> torch.Tensor:
-    """Around ``LogitsProcessor._compute_lm_head``: plain float32 weights go to the kernel."""
-    weight = getattr(lm_head, "weight", None)
-    plain = (
-        weight is not None
-        and weight.dtype == hidden_states.dtype == torch.float32
-        and not hasattr(lm_head, "set_lora")
-        and self.rl_on_policy_target is None
-        and all(value is None for value in (*args, *kwargs.values()))
-    )
-    if not plain:
-        return original(self, hidden_states, lm_head, *args, **kwargs)
-    return linear(hidden_states, weight)

@@ -193,18 +193,21 @@ void pack_int8(const int8_t *weight, int8_t *packed, int64_t experts, int64_t in
     int64_t blocks = blocks_of(outs), size = block_bytes_of(in);
     memset(packed, 0, experts * blocks * size);
     for (int64_t e = 0; e < experts; e++)
-        for (int64_t n = 0; n < outs; n++) {
-            int8_t *block = packed + (e * blocks + n / OUTS) * size;
-            int32_t sum = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+            int8_t *block = packed + (e * blocks + b) * size;
+            int64_t width = outs - b * OUTS < OUTS ? outs - b * OUTS : OUTS;
+            int32_t sums[OUTS] = {0};
             for (int64_t k = 0; k < in; k++) {
-                int8_t value = weight[(e * in + k) * outs + n];
-                block[(k / GROUP * OUTS + n % OUTS) * GROUP + k % GROUP] = value;
-                sum += value;
+                const int8_t *from = weight + (e * in + k) * outs + b * OUTS;
+                int8_t *to = block + k / GROUP * OUTS * GROUP + k % GROUP;
+                for (int64_t n = 0; n < width; n++) {
+                    to[n * GROUP] = from[n];
+                    sums[n] += from[n];
+                }
             }
             if (GROUP == 4) {
-                sum = (int32_t)(128u * (uint32_t)sum);
-                int8_t *behind = block + groups_of(in) * GROUP * OUTS;
-                memcpy(behind + n % OUTS * sizeof sum, &sum, sizeof sum);
+                for (int n = 0; n < OUTS; n++) sums[n] = (int32_t)(128u * (uint32_t)sums[n]);
+                memcpy(block + groups_of(in) * GROUP * OUTS, sums, sizeof sums);
             }
         }
 }
