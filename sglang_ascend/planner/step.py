@@ -95,7 +95,7 @@ def head(device: Device, step: Step, tokens: float) -> Work:
     columns = shape.vocab / group
     weights = shape.hidden * columns * step.wide_width
     row = shape.hidden * step.wide_width + columns * 4
-    logits = device.matmul(tokens, shape.hidden, columns, step.wide, weights, row)
+    logits = device.output_layer(tokens, shape.hidden, columns, step.wide, weights, row)
     return logits + device.vector(tokens * columns * 4 * 2, kernels=4)
 
 

@@ -51,6 +51,7 @@ def made_up(**changed: float) -> rates.Rates:
     for kind in ("gqa", "mla"):
         figures[f"attention/{kind}/prefill"] = 2 / FLOPS_PER_S
         figures |= {f"attention/{kind}/decode/{n}": 4e-11 for n in rates.REQUESTS}
+    figures |= {f"output_layer/{n}": n * 2e-11 for n in rates.REQUESTS}
     return rates.Rates(figures | changed)
 
 

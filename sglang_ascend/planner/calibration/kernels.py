@@ -10,13 +10,17 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import statistics
 import sys
+import types
 from collections.abc import Callable, Sequence
 
 import torch
 from tqdm import tqdm
 
+from sglang_ascend.native import rows as native_rows
+from sglang_ascend.native import screening
 from sglang_ascend.native.recording import Recording
 from sglang_ascend.ops.add_rms_norm import add_rms_norm
 from sglang_ascend.ops.dynamic_quant import dynamic_quant
@@ -35,6 +39,7 @@ _RECORDED = 32
 #: Layers that take turns, at most: of small ones a cache holds more than a model has.
 _MOST_LAYERS = 512
 _VECTOR_SHAPE, _VECTOR_PAIRS = (2048, 768), 16
+_HEAD_SHAPE = (32768, 576)
 Timed = Callable[[], float]
 
 
@@ -59,7 +64,8 @@ def figures(formats: Sequence[str]) -> dict[str, float]:
 
 
 def _others() -> dict[str, Timed]:
-    return {**_calls(), **_vector(), **attention_kernels.timed(), **loopback.timed()}
+    groups = _calls(), _vector(), _output_layer(), attention_kernels.timed(), loopback.timed()
+    return {name: run for group in groups for name, run in group.items()}
 
 
 def _products(form: str) -> dict[str, Timed]:
@@ -147,6 +153,24 @@ def _vector() -> dict[str, Timed]:
     nbytes = 4 * pairs[0][0].numel() * pairs[0][0].element_size()
     turns = itertools.cycle(pairs)
     return {"vector": lambda: per_call(lambda: add_rms_norm(*next(turns), norm, 1e-6)) / nbytes}
+
+
+def _output_layer() -> dict[str, Timed]:
+    """Greedy choices, as serving makes them; two heads take turns."""
+    turns = itertools.cycle([_head(torch.randn(_HEAD_SHAPE)) for _ in range(2)])
+    elements = math.prod(_HEAD_SHAPE)
+
+    def timed(x: torch.Tensor) -> Timed:
+        return lambda: per_call(lambda: next(turns)(x)) / elements
+
+    return {f"output_layer/{n}": timed(torch.randn(n, _HEAD_SHAPE[1])) for n in rates.REQUESTS}
+
+
+def _head(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    head = screening.head_of(types.SimpleNamespace(), weight)
+    if head is None:  # no native kernels
+        return lambda x: float_linear.linear(x, weight).argmax(-1)
+    return lambda x: native_rows.argmax(head.logits(x))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,17 @@ class MeasuredDevice(Device):
         seconds = groups * one + fixed
         return Work(seconds, 2.0 * rows * inner * columns, nbytes, "compute", fixed)
 
+    def output_layer(
+        self, rows: float, inner: int, columns: float, dtype: str, weight_bytes: float,
+        row_bytes: float,
+    ) -> Work:  # fmt: skip
+        """As of ``Device``, for greedy requests: screened, and the largest chosen."""
+        if rows <= 0:
+            return NOTHING
+        seconds = self.rates.output_layer_s(rows) * inner * columns
+        flops = 2.0 * rows * inner * columns
+        return Work(seconds, flops, weight_bytes + rows * row_bytes, "memory", 0.0)
+
     def vector(self, nbytes: float, kernels: int = 1) -> Work:
         """As of ``Device``."""
         fixed = kernels * self.rates.figures["call/vector"] if self.replayed else 0.0

@@ -27,6 +27,8 @@ class Rates:
         figures: seconds by name: ``product/FORMAT/SET_BYTES/ROWS/SIDE`` of a product of [ROWS,
             SIDE] with one of weights [SIDE, SIDE] that take turns; ``attention/KIND/decode/N`` of a
             multiply-add over N requests, ``attention/KIND/prefill``, ``vector`` of a byte moved;
+            ``output_layer/N`` of greedy choices of N rows, for each element of the output layer's
+            weight;
             ``call/product`` and ``call/vector`` of a call that has next to nothing to do;
             ``loopback/byte`` and ``loopback/latency`` of TCP.
     """
@@ -61,7 +63,14 @@ class Rates:
         """Seconds of one multiply-add of attention, scores and values counted alike."""
         if not decode:
             return self.figures[f"attention/{kind}/prefill"]
-        values = [math.log(self.figures[f"attention/{kind}/decode/{n}"]) for n in REQUESTS]
+        return self._by_requests(f"attention/{kind}/decode", requests)
+
+    def output_layer_s(self, rows: float) -> float:
+        """Seconds of the greedy choices of that many rows, by element of the weight."""
+        return self._by_requests("output_layer", rows)
+
+    def _by_requests(self, name: str, requests: float) -> float:
+        values = [math.log(self.figures[f"{name}/{n}"]) for n in REQUESTS]
         places = [math.log(n) for n in REQUESTS]
         return math.exp(_between(places, math.log(requests), values))
 
