@@ -119,7 +119,8 @@ def install(name: str) -> Path:
         )
     _run([sys.executable, "-m", "venv", "--clear", str(folder)], recipe)
     pip = [str(folder / "bin/python"), "-m", "pip"]
-    _run([*pip, "install", recipe.requirement], recipe)
+    # What was compiled before may have been compiled with other flags.
+    _run([*pip, "install", *(["--no-cache-dir"] if recipe.env else []), recipe.requirement], recipe)
     for package in recipe.without:
         _run([*pip, "uninstall", "--yes", package], recipe)
     if recipe.completed_by:

@@ -55,11 +55,11 @@ class Steps:
 
     @property
     def _set_bytes(self) -> float:
-        """Of the weights that a step reads: layers, and an output layer that stays in float."""
+        """Of the weights that a step reads: layers, and the INT8 copy of the output layer."""
         shape, precision = self.shape, PRECISIONS[self.number_format]
         head = shape.vocab * shape.hidden
         layers = shape.parameters - head * (1 if shape.tied_embeddings else 2)
-        return layers * ELEMENT_BYTES[precision.weights] + head * ELEMENT_BYTES["fp32"]
+        return layers * ELEMENT_BYTES[precision.weights] + head * ELEMENT_BYTES["int8"]
 
     def _device(self, decode: bool, requests: float) -> MeasuredDevice:
         return MeasuredDevice(
