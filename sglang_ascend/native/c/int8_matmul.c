@@ -57,7 +57,10 @@ int64_t int8_wide_bytes(int64_t rows, int64_t in) {
     return (rows + 32) * groups_of(in) * GROUP * sizeof(element);
 }
 
-/* y of one row and `blocks` blocks; where the sums hold an excess, it is taken off. */
+typedef uint32_t uvec __attribute__((vector_size(sizeof(ivec)), aligned(4), may_alias));
+
+/* y of one row and `blocks` blocks; where the sums hold an excess, it is taken off,
+ * and what wrapped on the way comes back. */
 INLINE void dequantise(const struct product *a, int64_t expert, const int32_t *sums,
                        const int32_t *excess, int64_t row, int64_t block, const int blocks) {
     int64_t out = block * OUTS, width = a->outs - out;
@@ -65,14 +68,17 @@ INLINE void dequantise(const struct product *a, int64_t expert, const int32_t *s
     float *y = a->y + row * a->outs + out, x_scale = a->x_scale[row];
     if (width >= blocks * OUTS) {
         for (int n = 0; n < blocks * OUTS; n += LANES) {
-            ivec exact = *(const ivec *)(sums + n);
-            if (excess) exact -= *(const ivec *)(excess + n);
-            store(y + n, __builtin_convertvector(exact, vec) * splat(x_scale) * load(scale + n));
+            uvec exact = *(const uvec *)(sums + n);
+            if (excess) exact -= *(const uvec *)(excess + n);
+            vec sum = __builtin_convertvector((ivec)exact, vec);
+            store(y + n, sum * splat(x_scale) * load(scale + n));
         }
         return;
     }
-    for (int64_t n = 0; n < width; n++)
-        y[n] = (float)(sums[n] - (excess ? excess[n] : 0)) * x_scale * scale[n];
+    for (int64_t n = 0; n < width; n++) {
+        uint32_t exact = (uint32_t)sums[n] - (excess ? (uint32_t)excess[n] : 0);
+        y[n] = (float)(int32_t)exact * x_scale * scale[n];
+    }
 }
 
 /* `rows` rows times `blocks` neighbouring blocks of outputs. */
