@@ -120,8 +120,18 @@ def test_a_model_with_experts_pays_for_python_in_every_layer():
     assert found.tpot_s - without.tpot_s == pytest.approx(3 * 0.0015)
     assert prediction.question(catalog.DEFAULT_MODEL, "ascend_w8a8").formats == {
         "float32",
+        "float32_of_bf16",
         "int8",
     }
+
+
+def test_weights_of_16_bits_lie_between_those_of_8_and_of_24():
+    assert prediction.question(catalog.DEFAULT_MODEL, "float32").float_format == rates.OF_16_BITS
+    many = rates.product("float32", rates.SET_BYTES[1], 2048, 704)
+    slower = made_up(**{many: 4 * MACHINE.rates.figures[many]})
+    at = 2048, 704**2, rates.SET_BYTES[1]
+    bf16 = slower.product_s("float32_of_bf16", *at)
+    assert slower.product_s(rates.OF_16_BITS, *at) == pytest.approx(3 * bf16, rel=0.01)
 
 
 def probes() -> list[tuple[str, int]]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglang_ascend.deploy import deployment_shape, safetensors_header
+import torch
+from safetensors import safe_open
+
+from sglang_ascend.deploy import deployment_shape
 from sglang_ascend.deploy.deployment_shape import ModelShape
 from sglang_ascend.errors import ConfigError
 from sglang_ascend.models import catalog
-from sglang_ascend.planner.calibration import host
+from sglang_ascend.planner.calibration import host, rates
 from sglang_ascend.planner.calibration.host import Host, between
 from sglang_ascend.planner.calibration.machine import Machine
 from sglang_ascend.planner.calibration.probe_models import DENSE, EXPERTS
 from sglang_ascend.planner.calibration.steps import FLOAT32, Steps
+
+#: Rows of each weight whose values say what format they came from.
+_LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Question:
 
     Attributes:
         number_format: a key of ``steps.PRECISIONS``.
-        float_format: of its float products, one of ``rates.FORMATS``.
+        float_format: of its float products, one of ``rates.FORMATS`` or ``rates.OF_16_BITS``.
     """
 
     shape: ModelShape
@@ -85,7 +91,10 @@ class Question:
     @property
     def formats(self) -> set[str]:
         """Formats of products that have to be measured for it."""
-        return {self.float_format} | ({"int8"} if self.number_format != FLOAT32 else set())
+        floats = {self.float_format}
+        if self.float_format == rates.OF_16_BITS:
+            floats = {FLOAT32, "float32_of_bf16"}
+        return floats | ({"int8"} if self.number_format != FLOAT32 else set())
 
     def on(self, measured: Machine) -> Predictor:
         """The prediction on a measured machine."""
@@ -108,10 +117,17 @@ def question(model: str, number_format: str) -> Question:
             "models with experts and latent attention: choose one of these, such as "
             f"{' or '.join(catalog.EMBEDDED)}"
         )
-    return Question(shape, number_format, "float32_of_bf16" if _is_bf16(folder) else FLOAT32)
+    return Question(shape, number_format, _float_format(folder))
 
 
-def _is_bf16(folder: Path) -> bool:
-    """Whether the checkpoint stores its matrices in BF16; float32 then holds the same values."""
-    tensors = [t for file in folder.glob("*.safetensors") for t in safetensors_header.read(file)]
-    return {tensor.dtype for tensor in tensors if len(tensor.shape) > 1} == {"BF16"}
+def _float_format(folder: Path) -> str:
+    """Which float32 the weights of layers are, judged by some rows of each."""
+    bits = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                rows = tensors.get_slice(name)
+                if len(rows.get_shape()) == 2 and "embed" not in name and "lm_head" not in name:
+                    values = rows[:_LOOKED_AT].float().view(torch.int32)
+                    bits |= int((values & 0xFFFF).any()) | int((values & 0xFF).any()) << 1
+    return ("float32_of_bf16", rates.OF_16_BITS, FLOAT32, FLOAT32)[bits]

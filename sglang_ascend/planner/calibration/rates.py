@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 #: Number formats of products: float32, float32 whose values BF16 holds exactly, and INT8.
 FORMATS = ("float32", "float32_of_bf16", "int8")
+#: Float32 with 16 bits of significand, as a format of few bits dequantises to. It is not measured:
+#: with AMX it takes five partial products, where float32 takes six and what BF16 holds three
+#: (``native/c/float_amx.h``); without, all take the same time.
+OF_16_BITS = "float32_of_16_bits"
+_BETWEEN = (5 - 3) / (6 - 3)
 #: What is measured: rows, width of square weights, and bytes of all weights that take turns. Widths
 #: of models are multiples of 64 and seldom powers of two. The first set of weights fits a
 #: second-level or shared cache, the second is a whole small model.
@@ -41,6 +46,12 @@ class Rates:
         Straight lines between logarithms. Outside of what was measured, time grows in proportion
         with the product beyond the largest one, and stays above a call's for smaller ones.
         """
+        if form == OF_16_BITS:
+            least, most = (
+                self.product_s(other, rows, weights, set_bytes)
+                for other in ("float32_of_bf16", "float32")
+            )
+            return least + _BETWEEN * (most - least)
         side = math.sqrt(weights)
         beyond = max(side / SIDES[-1], 1.0) ** 2 * max(rows / ROWS[-1], 1.0)
         below = min(side / SIDES[0], 1.0) ** 2
