@@ -7,11 +7,12 @@ and a second or more of the start, whatever is then served. Fresh anonymous page
 from __future__ import annotations
 
 import math
-import mmap
 
 import torch
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from torch.overrides import TorchFunctionMode
+
+from sglang_ascend.native import arena
 
 
 class ZerosOnDemand(TorchFunctionMode):
@@ -31,8 +32,7 @@ def zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return torch.zeros(tuple(shape), dtype=dtype)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(pages, dtype=torch.uint8).view(dtype).view(tuple(shape))
+    return arena.mapped(size).view(dtype).view(tuple(shape))
 
 
 class OnDemandGqaPool(MHATokenToKVPool):

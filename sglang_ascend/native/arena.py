@@ -25,15 +25,19 @@ def empty(nbytes: int) -> torch.Tensor:
     global _chunk
     size = -(-nbytes // _LINE_BYTES) * _LINE_BYTES
     if size > _CHUNK_BYTES // 4:
-        return _mapped(size)[:nbytes]
+        return mapped(size, huge=True)[:nbytes]
     if size > len(_chunk):
-        _chunk = _mapped(_CHUNK_BYTES)
+        _chunk = mapped(_CHUNK_BYTES, huge=True)
     taken, _chunk = _chunk[:nbytes], _chunk[size:]
     return taken
 
 
-def _mapped(nbytes: int) -> torch.Tensor:
+def mapped(nbytes: int, huge: bool = False) -> torch.Tensor:
+    """[nbytes] int8 zeros in a mapping of their own, whose pages are taken when first written.
+
+    huge: ask for huge pages, where the system has them.
+    """
     pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if huge and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=torch.int8)

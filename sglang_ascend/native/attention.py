@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from itertools import accumulate
 
 import torch
@@ -109,7 +110,12 @@ def request_lens(query_lens, kv_lens) -> ctypes.Array:
     return _step[2]
 
 
+@cache
+def _lanes() -> int:
+    return kernels().lanes()
+
+
 def _takes(x: torch.Tensor) -> bool:
-    if x.shape[-1] % kernels().lanes() or x.dtype != torch.float32 or x.stride(-1) != 1:
+    if x.shape[-1] % _lanes() or x.dtype != torch.float32 or x.stride(-1) != 1:
         return False
     return x.dim() == 4 or dense_rows(x)

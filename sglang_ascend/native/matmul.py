@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import accumulate
 
 import torch
@@ -11,6 +12,7 @@ from sglang_ascend.native.library import call, int64s, kernels
 _FLOAT = torch.float32
 
 
+@cache
 def most_rows() -> int:
     """Rows up to which ``linear`` is faster than torch's; 0 without native kernels."""
     lib = kernels()

@@ -13,6 +13,7 @@ import torch
 
 from sglang_ascend.native import screening
 from sglang_ascend.plugin import float_linear
+from sglang_ascend.sampling.sampler import only_greedy
 
 #: 0 computes every logit, whoever reads it.
 SCREEN_ENV = "SGLANG_ASCEND_SCREEN_HEAD"
@@ -70,17 +71,14 @@ def _wants_largest_only(processor, batch) -> bool:
     info = getattr(batch, "sampling_info", None)
     return (
         info is not None
-        and info.is_all_greedy
-        and not batch.return_logprob
+        and only_greedy(info, batch.return_logprob)
         and not batch.is_prefill_only
         and batch.spec_info is None
         and not processor.do_tensor_parallel_all_gather
         and not processor.final_logit_softcapping
         and processor.logit_scale is None
-        and not info.has_custom_logit_processor
         and not info.grammars
         and info.logit_bias is None
-        and info.sampling_mask_batch_indices is None
         and info.watermark_keys is None
         and info.acc_additive_penalties is None
         and info.acc_scaling_penalties is None

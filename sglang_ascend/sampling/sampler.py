@@ -65,6 +65,16 @@ def filtered(
     return from_probabilities(weights, sampling_seed, positions)
 
 
+def only_greedy(sampling_info, return_logprob: bool) -> bool:
+    """Whether all that a sampler is asked for is the largest of the logits that it is given."""
+    return (
+        sampling_info.is_all_greedy
+        and not return_logprob
+        and sampling_info.sampling_mask_batch_indices is None
+        and not sampling_info.has_custom_logit_processor
+    )
+
+
 def greedy(
     original,
     self,
@@ -76,15 +86,8 @@ def greedy(
 ) -> torch.Tensor:
     """Around ``Sampler.forward``: [requests] int64 of the largest logits, if that is all."""
     logits = logits_output.next_token_logits
-    plain = (
-        sampling_info.is_all_greedy
-        and not return_logprob
-        and logprob_logits is None
-        and sampling_info.sampling_mask_batch_indices is None
-        and not sampling_info.has_custom_logit_processor
-        and rows.dense_rows(logits)
-    )
-    if plain:
+    plain = only_greedy(sampling_info, return_logprob) and logprob_logits is None
+    if plain and rows.dense_rows(logits):
         chosen = rows.argmax(self._preprocess_logits(logits, sampling_info))
         if chosen is not NotImplemented:
             self._sync_token_ids_across_tp(chosen, sampling_info)

@@ -43,11 +43,8 @@ INLINE void softmax(float *scores, int64_t keys, float scale) {
     float most = scores[0];
     vec largest = splat(most), sums = splat(0);
     int64_t j;
-    for (j = 0; j + LANES <= keys; j += LANES) {
-        ivec more = load(scores + j) > largest;
-        largest = (vec)(((ivec)load(scores + j) & more) | ((ivec)largest & ~more));
-    }
-    for (int lane = 0; lane < LANES; lane++) most = largest[lane] > most ? largest[lane] : most;
+    for (j = 0; j + LANES <= keys; j += LANES) largest = larger(largest, load(scores + j));
+    most = largest_lane(largest, most);
     for (; j < keys; j++) most = scores[j] > most ? scores[j] : most;
     for (j = 0; j + LANES <= keys; j += LANES) {
         vec e = exp_lanes((load(scores + j) - splat(most)) * splat(scale));

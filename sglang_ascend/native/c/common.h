@@ -54,6 +54,17 @@ INLINE float sum_lanes(vec v) {
 #endif
 }
 
+/* b where it is larger, a elsewhere and where they do not compare. */
+INLINE vec larger(vec a, vec b) {
+    ivec more = b > a;
+    return (vec)(((ivec)b & more) | ((ivec)a & ~more));
+}
+
+INLINE float largest_lane(vec v, float least) {
+    for (int lane = 0; lane < LANES; lane++) least = v[lane] > least ? v[lane] : least;
+    return least;
+}
+
 /* Sums of up to four vectors, with fewer shuffles than one after the other. */
 INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
 #ifdef __AVX__

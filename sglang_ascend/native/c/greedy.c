@@ -27,12 +27,9 @@ static void screen_row(const void *arguments, int64_t row) {
     const float norm = (float)(__builtin_sqrt(squares) * (1 + 1e-6));
     int64_t n = 0, whole = a->outs - a->outs % LANES;
     vec floors = splat(floor);
-    for (; n < whole; n += LANES) {
-        vec least = load(high + n) + load(low + n) - load(a->bound + n) * splat(norm);
-        ivec more = least > floors;
-        floors = (vec)(((ivec)least & more) | ((ivec)floors & ~more));
-    }
-    for (int lane = 0; lane < LANES; lane++) floor = floors[lane] > floor ? floors[lane] : floor;
+    for (; n < whole; n += LANES)
+        floors = larger(floors, load(high + n) + load(low + n) - load(a->bound + n) * splat(norm));
+    floor = largest_lane(floors, floor);
     for (; n < a->outs; n++) {
         float least = high[n] + low[n] - a->bound[n] * norm;
         floor = least > floor ? least : floor;

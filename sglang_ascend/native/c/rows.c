@@ -95,11 +95,9 @@ static void quantise_row(const void *arguments, int64_t row) {
     vec largest = splat(0);
     for (i = 0; i < whole; i += LANES) {
         vec magnitude = (vec)((ivec)load(x + i) & 0x7fffffff);
-        ivec more = magnitude > largest;
-        largest = (vec)(((ivec)magnitude & more) | ((ivec)largest & ~more));
+        largest = larger(largest, magnitude);
     }
-    float most = 0;
-    for (int lane = 0; lane < LANES; lane++) most = largest[lane] > most ? largest[lane] : most;
+    float most = largest_lane(largest, 0);
     for (; i < a->width; i++) most = __builtin_fabsf(x[i]) > most ? __builtin_fabsf(x[i]) : most;
     float scale = most / 127.0f, divisor = scale == 0 ? 1.0f : scale;
     a->scale[row] = scale;
@@ -137,16 +135,12 @@ static void largest_of_row(const void *arguments, int64_t row) {
     ivec ordered = ~(ivec){0};
     for (; i < whole; i += LANES) {
         vec v = load(x + i);
-        ivec more = v > most;
-        most = (vec)(((ivec)v & more) | ((ivec)most & ~more));
+        most = larger(most, v);
         ordered &= v == v;
     }
-    float top = -__builtin_inff();
+    float top = largest_lane(most, -__builtin_inff());
     int all_ordered = 1;
-    for (int lane = 0; lane < LANES; lane++) {
-        top = most[lane] > top ? most[lane] : top;
-        all_ordered &= ordered[lane] != 0;
-    }
+    for (int lane = 0; lane < LANES; lane++) all_ordered &= ordered[lane] != 0;
     for (; i < a->width; i++) {
         top = x[i] > top ? x[i] : top;
         all_ordered &= x[i] == x[i];

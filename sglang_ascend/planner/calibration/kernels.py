@@ -100,7 +100,7 @@ def _layer(form: str, side: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return int8
     layer = torch.nn.Linear(side, side, bias=False, device="meta")
     values = torch.randn(side, side)
-    if form == "float32_of_bf16":
+    if form == rates.OF_BF16:
         values = values.bfloat16().float()
     layer.weight = torch.nn.Parameter(values, requires_grad=False)
     return lambda x: float_linear.apply(None, layer, x)

@@ -18,6 +18,7 @@ from sglang_ascend.errors import ConfigError
 from sglang_ascend.planner.calibration import probes, rates
 from sglang_ascend.planner.calibration.host import ALONE, TOGETHER, Host, solve
 from sglang_ascend.planner.calibration.rates import Rates
+from sglang_ascend.plugin import host_memory
 
 #: Longest measurement of the kernels; a quiet machine with two cores takes a tenth of it.
 _TIMEOUT_S = 300
@@ -33,7 +34,7 @@ class Machine:
 
 
 def measure(formats: Iterable[str]) -> Machine:
-    """Kernels, then the host: a minute on two cores.
+    """Kernels, then the host: a minute and a half on two cores.
 
     Args:
         formats: of products, some of ``rates.FORMATS``.
@@ -53,7 +54,7 @@ def measure_rates(formats: Iterable[str] = ("float32",)) -> Rates:
     """
     module = "sglang_ascend.planner.calibration.kernels"
     wanted = sorted({"float32", *formats})
-    env = {"THP_MEM_ALLOC_ENABLE": "1", **os.environ}
+    env = host_memory.HUGE_PAGES_ENV | os.environ
     try:
         done = subprocess.run(
             [sys.executable, "-m", module, *wanted],

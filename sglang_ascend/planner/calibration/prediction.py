@@ -91,10 +91,8 @@ class Question:
     @property
     def formats(self) -> set[str]:
         """Formats of products that have to be measured for it."""
-        floats = {self.float_format}
-        if self.float_format == rates.OF_16_BITS:
-            floats = {FLOAT32, "float32_of_bf16"}
-        return floats | ({"int8"} if self.number_format != FLOAT32 else set())
+        quantised = {"int8"} if self.number_format != FLOAT32 else set()
+        return {*rates.measured_for(self.float_format)} | quantised
 
     def on(self, measured: Machine) -> Predictor:
         """The prediction on a measured machine."""
@@ -122,12 +120,15 @@ def question(model: str, number_format: str) -> Question:
 
 def _float_format(folder: Path) -> str:
     """Which float32 the weights of layers are, judged by some rows of each."""
-    bits = 0
+    found = rates.OF_BF16
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118
                 rows = tensors.get_slice(name)
                 if len(rows.get_shape()) == 2 and "embed" not in name and "lm_head" not in name:
                     values = rows[:_LOOKED_AT].float().view(torch.int32)
-                    bits |= int((values & 0xFFFF).any()) | int((values & 0xFF).any()) << 1
-    return ("float32_of_bf16", rates.OF_16_BITS, FLOAT32, FLOAT32)[bits]
+                    if (values & 0xFF).any():
+                        return FLOAT32
+                    if (values & 0xFFFF).any():
+                        found = rates.OF_16_BITS
+    return found

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: Number formats of products: float32, float32 whose values BF16 holds exactly, and INT8.
-FORMATS = ("float32", "float32_of_bf16", "int8")
+OF_BF16 = "float32_of_bf16"
+FORMATS = ("float32", OF_BF16, "int8")
 #: Float32 with 16 bits of significand, as a format of few bits dequantises to. It is not measured:
 #: with AMX it takes five partial products, where float32 takes six and what BF16 holds three
 #: (``native/c/float_amx.h``); without, all take the same time.
@@ -48,8 +49,7 @@ class Rates:
         """
         if form == OF_16_BITS:
             least, most = (
-                self.product_s(other, rows, weights, set_bytes)
-                for other in ("float32_of_bf16", "float32")
+                self.product_s(other, rows, weights, set_bytes) for other in measured_for(form)
             )
             return least + _BETWEEN * (most - least)
         side = math.sqrt(weights)
@@ -84,6 +84,11 @@ class Rates:
         values = [math.log(self.figures[f"{name}/{n}"]) for n in REQUESTS]
         places = [math.log(n) for n in REQUESTS]
         return math.exp(_between(places, math.log(requests), values))
+
+
+def measured_for(form: str) -> tuple[str, ...]:
+    """Formats whose figures ``Rates.product_s`` reads for this one."""
+    return (OF_BF16, "float32") if form == OF_16_BITS else (form,)
 
 
 def _between(places: Sequence[float], at: float, values: Sequence[float]) -> float:
