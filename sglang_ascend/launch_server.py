@@ -13,7 +13,7 @@ import sys
 
 from sglang_ascend.deploy import own_flags, upstream_errors
 from sglang_ascend.errors import ConfigError
-from sglang_ascend.plugin import host_memory, start_times
+from sglang_ascend.plugin import host_settings, start_times
 
 _DESCRIPTION = """\
 Serve a model through SGLang's OpenAI-compatible API on an Ascend NPU (--device npu) or on the CPU
@@ -76,8 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         0 after an orderly stop, 2 where something asked for cannot be honoured (one line on
         stderr says what and what to do), or SGLang's own exit code.
     """
-    for name, value in host_memory.HUGE_PAGES_ENV.items():
-        os.environ.setdefault(name, value)
+    host_settings.publish()
     # Importing makes a million objects and hardly any garbage.
     gc.disable()
     start_times.mark("set-up")

@@ -44,8 +44,11 @@ def build(forward_batch, req_to_token: torch.Tensor, page_size: int) -> StepMeta
     else:
         query_lens = [int(n) for n in forward_batch.extend_seq_lens_cpu]
     longest = max(kv_lens, default=0)
-    slots = req_to_token[forward_batch.req_pool_indices, : max(longest, 1) : page_size]
-    return StepMetadata((slots // page_size).to(torch.int32), query_lens, kv_lens)
+    first_slots = req_to_token[:, : max(longest, 1) : page_size]
+    # Not an index by tensor, which starts OpenMP's threads for some thousand elements.
+    slots = first_slots.index_select(0, forward_batch.req_pool_indices)
+    blocks = slots if page_size == 1 else slots // page_size
+    return StepMetadata(blocks.to(torch.int32), query_lens, kv_lens)
 
 
 def _verify_lens(spec_info, kv_lens: list[int]) -> tuple[list[int], list[int]]:

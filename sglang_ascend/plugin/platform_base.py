@@ -42,9 +42,9 @@ class AscendPlatformBase(SRTPlatform):
 
         start.start(model)
         if self.device_name == "reference":
-            from sglang_ascend.plugin import decode_replay, host_memory
+            from sglang_ascend.plugin import decode_replay, host_settings
 
-            host_memory.keep_freed_memory()
+            host_settings.keep_freed_memory()
             decode_replay.install(model)
 
     def get_compile_backend(self, mode: str | None = None) -> str:

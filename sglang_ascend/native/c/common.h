@@ -65,24 +65,56 @@ INLINE float largest_lane(vec v, float least) {
     return least;
 }
 
-/* Sums of up to four vectors, with fewer shuffles than one after the other. */
+/* Sums of so many vectors at once take a third of the shuffles of one after the other. */
+#ifdef __AVX512F__
+#define SUMS 8
+#else
+#define SUMS 4
+#endif
+
+#ifdef __AVX512F__
+/* A quarter for each of up to four vectors, the sum of its own quarters. */
+INLINE __m512 quarters(const vec *v, const int count) {
+    __m512 zero = _mm512_setzero_ps(), of[4];
+    for (int i = 0; i < 4; i++) of[i] = i < count ? (__m512)v[i] : zero;
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(of[0], of[1], 0x44),
+                              _mm512_shuffle_f32x4(of[0], of[1], 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(of[2], of[3], 0x44),
+                              _mm512_shuffle_f32x4(of[2], of[3], 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+#endif
+
+/* sums[i] = sum_lanes(v[i]), in every bit, for up to SUMS vectors. */
 INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
-#ifdef __AVX__
+#ifdef __AVX512F__
     if (count > 1) {
-        __m256 zero = _mm256_setzero_ps();
-        __m256 a = _mm256_hadd_ps(eight_lanes(v[0]), eight_lanes(v[1]));
-        __m256 b = count < 3 ? zero
-                             : _mm256_hadd_ps(eight_lanes(v[2]),
-                                              count < 4 ? zero : eight_lanes(v[3]));
-        __m256 both = _mm256_hadd_ps(a, b);
-        __m128 four = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+        __m512 a = quarters(v, count);
+        __m512 b = count > 4 ? quarters(v + 4, count - 4) : _mm512_setzero_ps();
+        __m512 two = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xee));
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+        _mm512_mask_storeu_ps(sums, (1 << count) - 1, _mm512_permutexvar_ps(order, one));
+        return;
+    }
+#elif defined(__AVX__)
+    if (count > 1) {
+        __m256 zero = _mm256_setzero_ps(), of[4];
+        for (int i = 0; i < 4; i++) of[i] = i < count ? (__m256)v[i] : zero;
+        __m256 a = _mm256_add_ps(_mm256_permute2f128_ps(of[0], of[1], 0x20),
+                                 _mm256_permute2f128_ps(of[0], of[1], 0x31));
+        __m256 b = _mm256_add_ps(_mm256_permute2f128_ps(of[2], of[3], 0x20),
+                                 _mm256_permute2f128_ps(of[2], of[3], 0x31));
+        __m256 two = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        __m256 one = _mm256_add_ps(two, _mm256_permute_ps(two, 0xee));
         float all[4];
-        _mm_storeu_ps(all, four);
-        for (int r = 0; r < count; r++) sums[r] = all[r];
+        _mm_storeu_ps(all, _mm_unpacklo_ps(_mm256_castps256_ps128(one),
+                                           _mm256_extractf128_ps(one, 1)));
+        for (int i = 0; i < count; i++) sums[i] = all[i];
         return;
     }
 #endif
-    for (int r = 0; r < count; r++) sums[r] = sum_lanes(v[r]);
+    for (int i = 0; i < count; i++) sums[i] = sum_lanes(v[i]);
 }
 
 /* exp(x) for x <= 88, to about two units in the last place; 0 below -87.

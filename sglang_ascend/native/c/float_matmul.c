@@ -34,10 +34,14 @@ int64_t float_matmul_most_rows(void) {
     return 48;
 }
 
+/* `pass` of `passes` over these weights: each fetches its part of those of the next outputs, for
+ * which the hardware does not, whose own prefetch ends at a page of 4 KiB. */
 INLINE void tile(const struct product *a, const float *weight, int64_t row, int64_t out,
-                 const int rows, const int outs) {
+                 int64_t pass, int64_t passes, const int rows, const int outs) {
     const float *x = a->x + row * a->x_stride, *w = weight + out * a->weight_stride;
-    int64_t whole = a->in - a->in % LANES;
+    const int64_t whole = a->in - a->in % LANES, width = a->weight_stride * sizeof *w;
+    const char *next = (const char *)w + outs * width + pass * a->in * sizeof *w / passes;
+    const int64_t pace = LANES * sizeof *w / passes;
     vec acc[ROWS][WIDEST];
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < outs; n++) acc[r][n] = splat(0);
@@ -45,34 +49,40 @@ INLINE void tile(const struct product *a, const float *weight, int64_t row, int6
         vec part[WIDEST];
         for (int n = 0; n < outs; n++) {
             part[n] = load(w + n * a->weight_stride + k);
-            /* The next group of outputs: the hardware's own prefetch ends at a page of 4 KiB. */
-            __builtin_prefetch(w + (n + outs) * a->weight_stride + k, 0, 2);
+            __builtin_prefetch(next + n * width, 0, 2);
         }
+        next += pace;
         for (int r = 0; r < rows; r++) {
             vec row_part = in_register(load(x + r * a->x_stride + k));
             for (int n = 0; n < outs; n++) acc[r][n] += row_part * part[n];
         }
     }
-    for (int r = 0; r < rows; r++)
-        for (int n = 0; n < outs; n++) {
-            float sum = sum_lanes(acc[r][n]);
+    for (int n = 0; n < outs; n++) {
+        vec column[ROWS];
+        float sums[ROWS];
+        for (int r = 0; r < rows; r++) column[r] = acc[r][n];
+        sum_lanes_of(column, sums, rows);
+        for (int r = 0; r < rows; r++) {
+            float sum = sums[r];
             for (int64_t k = whole; k < a->in; k++)
                 sum += x[r * a->x_stride + k] * w[n * a->weight_stride + k];
             if (a->bias) sum += a->bias[out + n];
             a->y[(row + r) * a->outs + out + n] = sum;
         }
+    }
 }
 
 /* All rows of an expert times one group of outputs: the weights come from memory once, while the
  * rows, which are few, stay in the cache. */
 INLINE void rows_of_outs(const struct product *a, const float *weight, int64_t row, int64_t end,
                          int64_t out, const int outs) {
-    for (; row + ROWS <= end; row += ROWS) tile(a, weight, row, out, ROWS, outs);
-    for (; row + 4 <= end; row += 4) tile(a, weight, row, out, 4, outs);
+    int64_t pass = 0, passes = (end - row + ROWS - 1) / ROWS;
+    for (; row + ROWS <= end; row += ROWS) tile(a, weight, row, out, pass++, passes, ROWS, outs);
+    for (; row + 4 <= end; row += 4) tile(a, weight, row, out, pass, passes, 4, outs);
     switch (end - row) {
-        case 3: tile(a, weight, row, out, 3, outs); break;
-        case 2: tile(a, weight, row, out, 2, outs); break;
-        case 1: tile(a, weight, row, out, 1, outs); break;
+        case 3: tile(a, weight, row, out, pass, passes, 3, outs); break;
+        case 2: tile(a, weight, row, out, pass, passes, 2, outs); break;
+        case 1: tile(a, weight, row, out, pass, passes, 1, outs); break;
     }
 }
 
@@ -85,7 +95,7 @@ static void some_outs(const void *arguments, int64_t item) {
     if (stop > a->outs) stop = a->outs;
     /* One row alone is bound by the memory, which serves several streams better than one. */
     if (end - row == 1)
-        for (; out + WIDEST <= stop; out += WIDEST) tile(a, weight, row, out, 1, WIDEST);
+        for (; out + WIDEST <= stop; out += WIDEST) tile(a, weight, row, out, 0, 1, 1, WIDEST);
     for (; out + OUTS <= stop; out += OUTS) rows_of_outs(a, weight, row, end, out, OUTS);
     for (; out < stop; out++) rows_of_outs(a, weight, row, end, out, 1);
 }

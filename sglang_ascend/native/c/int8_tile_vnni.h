@@ -17,7 +17,7 @@ typedef __m512i lanes;
 #define STORE(to, value) _mm512_storeu_si512(to, value)
 #define ALL(value) _mm512_set1_epi32(value)
 #define MINUS(a, b) _mm512_sub_epi32(a, b)
-#define ADD_PRODUCTS(sum, x, w) _mm512_dpbusd_epi32(sum, x, w)
+#define ADD_PRODUCTS(sum, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
 #else
 #define TILE 4
 #define TILE_BLOCKS 1
@@ -27,7 +27,7 @@ typedef __m256i lanes;
 #define STORE(to, value) _mm256_storeu_si256((__m256i *)(to), value)
 #define ALL(value) _mm256_set1_epi32(value)
 #define MINUS(a, b) _mm256_sub_epi32(a, b)
-#define ADD_PRODUCTS(sum, x, w) _mm256_dpbusd_avx_epi32(sum, x, w)
+#define ADD_PRODUCTS(sum, x, w) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w))
 #endif
 
 INLINE void tile_sums(const element *x, int64_t x_stride, const int8_t *w, int64_t block_bytes,
@@ -43,8 +43,7 @@ INLINE void tile_sums(const element *x, int64_t x_stride, const int8_t *w, int64
         for (int r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, x + r * x_stride + GROUP * g, sizeof four);
-            for (int n = 0; n < PARTS * blocks; n++)
-                acc[r][n] = ADD_PRODUCTS(acc[r][n], ALL(four), part[n]);
+            for (int n = 0; n < PARTS * blocks; n++) ADD_PRODUCTS(acc[r][n], ALL(four), part[n]);
         }
     }
     for (int n = 0; n < PARTS * blocks; n++) {

@@ -28,7 +28,7 @@ from sglang_ascend.ops.quant_matmul import quant_matmul
 from sglang_ascend.ops.rms_norm import rms_norm
 from sglang_ascend.planner.calibration import attention_kernels, loopback, rates
 from sglang_ascend.planner.calibration.timing import per_call
-from sglang_ascend.plugin import float_linear, host_memory
+from sglang_ascend.plugin import float_linear, host_settings
 from sglang_ascend.quantization.weights import prepare_weight
 
 _REPEATS = 5
@@ -174,5 +174,5 @@ def _head(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 if __name__ == "__main__":
-    host_memory.keep_freed_memory()  # as a server's scheduler
+    host_settings.keep_freed_memory()  # as a server's scheduler
     print(json.dumps(figures(sys.argv[1:] or rates.FORMATS)))

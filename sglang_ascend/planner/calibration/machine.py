@@ -18,7 +18,7 @@ from sglang_ascend.errors import ConfigError
 from sglang_ascend.planner.calibration import probes, rates
 from sglang_ascend.planner.calibration.host import ALONE, TOGETHER, Host, solve
 from sglang_ascend.planner.calibration.rates import Rates
-from sglang_ascend.plugin import host_memory
+from sglang_ascend.plugin import host_settings
 
 #: Longest measurement of the kernels; a quiet machine with two cores takes a tenth of it.
 _TIMEOUT_S = 300
@@ -54,7 +54,8 @@ def measure_rates(formats: Iterable[str] = ("float32",)) -> Rates:
     """
     module = "sglang_ascend.planner.calibration.kernels"
     wanted = sorted({"float32", *formats})
-    env = host_memory.HUGE_PAGES_ENV | os.environ
+    env = dict(os.environ)
+    host_settings.publish(env)
     try:
         done = subprocess.run(
             [sys.executable, "-m", module, *wanted],
