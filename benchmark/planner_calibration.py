@@ -1,9 +1,10 @@
 """Does the planner's method hold on a machine that we have?
 
 Measures this machine as ``planner calibrate`` does, predicts what ``benchmark.serving`` will find
-of the reference device for the two embedded models, and runs it. Machine and servers take turns, so
-that other load hits both sides alike; medians over the rounds count. No constant is fitted on what
-is predicted: kernels are timed alone, and the host on small models of random weights.
+of the reference device for the two embedded models, and runs it. Each round serves both before and
+after it measures the machine, so that other load, which comes and goes, falls on both sides alike.
+A ratio is taken in each round; its median counts. No constant is fitted on what is predicted:
+kernels are timed alone, and the host on small models of random weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import datetime
 import io
 import json
 import signal
+import statistics
 import sys
 import tempfile
 from dataclasses import asdict
@@ -30,7 +32,7 @@ _FIGURES = ("ttft_s", "tpot_s", "tokens_per_s")
 _WANTED = 0.20
 _EPILOG = """\
 examples:
-  python -m benchmark.planner_calibration                   four minutes and a half on two cores
+  python -m benchmark.planner_calibration                   seven minutes on two cores
   python -m benchmark.planner_calibration --formats float32,ascend_w8a8 --rounds 1
 
 Run it on a quiet machine: servers and client share its cores. With other load on it, ratios still
@@ -59,20 +61,21 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     """Measure and predict; returns what the JSON file holds."""
     asked = {(m, f): prediction.question(m, f) for m in given.models for f in given.formats}
     formats = set().union(*(question.formats for question in asked.values()))
-    machines, rounds = [], {model: [] for model in given.models}
+    machines, served = [], []
     load = serving_machine.load()
     for number in range(given.rounds):
+        _say(f"round {number + 1}/{given.rounds}: models")
+        before = {model: _served(model, given.formats) for model in given.models}
         _say(f"round {number + 1}/{given.rounds}: this machine")
         machines.append(machine.measure(formats))
-        for model in given.models:
-            _say(f"round {number + 1}/{given.rounds}: {model}")
-            rounds[model].append(_served(model, given.formats))
+        _say(f"round {number + 1}/{given.rounds}: models")
+        after = {model: _served(model, given.formats) for model in given.models}
+        served.append((before, after))
     middle = machine.median(machines)
-    rows = [
-        row
-        for (model, form), question in asked.items()
-        for row in _rows(model, form, [one[form] for one in rounds[model]], question.on(middle))
-    ]
+    rows = []
+    for (model, form), question in asked.items():
+        pairs = [[side[model][form] for side in sides] for sides in served]
+        rows += _rows(model, form, pairs, [question.on(one) for one in machines])
     return {
         "date": datetime.date.today().isoformat(),
         "machine": serving_machine.describe(),
@@ -118,25 +121,26 @@ def _served(model: str, formats: list[str]) -> dict[str, Any]:
     return {server["number_format"]: server["rounds"][0] for server in found.values()}
 
 
-def _rows(model: str, form: str, rounds: list[dict], predictor: prediction.Predictor) -> list:
-    """Predicted and measured medians at each number of requests."""
+def _rows(model: str, form: str, served: list[list], predictors: list) -> list[dict[str, Any]]:
+    """Predicted and measured at each number of requests: of every round, and their medians."""
+    measured = [serving_report.medians(pair)["at"] for pair in served]
     rows = []
-    for requests, cell in serving_report.medians(rounds)["at"].items():
-        predicted = asdict(predictor.serve(prediction.Load(requests=int(requests))))
-        measured = {
-            name: cell[name] if name == "tokens_per_s" else cell[name]["median"]
-            for name in _FIGURES
-        }
-        rows.append(
-            {
-                "model": model,
-                "format": form,
-                "requests": int(requests),
-                "predicted": predicted,
-                "measured": measured,
-                "ratio": {name: predicted[name] / measured[name] for name in _FIGURES},
+    for requests in measured[0]:
+        rounds = []
+        for cell, predictor in zip([one[requests] for one in measured], predictors):
+            predicted = asdict(predictor.serve(prediction.Load(requests=int(requests))))
+            found = {
+                name: cell[name] if name == "tokens_per_s" else cell[name]["median"]
+                for name in _FIGURES
             }
-        )
+            ratio = {name: predicted[name] / found[name] for name in _FIGURES}
+            rounds.append({"predicted": predicted, "measured": found, "ratio": ratio})
+        middle = {
+            side: {name: statistics.median(one[side][name] for one in rounds) for name in _FIGURES}
+            for side in rounds[0]
+        }
+        about = {"model": model, "format": form, "requests": int(requests)}
+        rows.append({**about, **middle, "rounds": rounds})
     return rows
 
 

@@ -128,7 +128,7 @@ def calibration_table() -> str:
     """Of the results of ``benchmark.planner_calibration``."""
     content = json.loads(CALIBRATION.read_text())
     rows = [
-        "| model | format | requests | figure | predicted | measured | error |",
+        "| model | format | requests | figure | predicted | measured | ratio - 1 |",
         "|---|---|---|---|---|---|---|",
     ]
     figures = (
@@ -141,7 +141,7 @@ def calibration_table() -> str:
         where = f"{cell['model']} | {cell['format']} | {cell['requests']}"
         for label, name, unit in figures:
             predicted, measured = (cell[side][name] * unit for side in ("predicted", "measured"))
-            errors.append(predicted / measured - 1)
+            errors.append(cell["ratio"][name] - 1)
             rows.append(
                 f"| {where} | {label} | {predicted:.1f} | {measured:.1f} | {errors[-1]:+.1%} |"
             )

@@ -225,14 +225,19 @@ def test_kernels_that_cannot_be_timed_are_one_error(monkeypatch):
         machine.measure_rates()
 
 
-def test_benchmark_compares_medians_of_the_same_cells(tmp_path, monkeypatch, capsys):
+def test_benchmark_compares_each_round_with_what_it_served(tmp_path, monkeypatch, capsys):
     def cell(at: int, seconds: float) -> dict:
         answer = {"first_s": seconds, "tpot_s": seconds / 10, "tokens": 64}
         return {"concurrency": at, "tokens_per_s": 1 / seconds, "answers": [answer]}
 
+    load = iter((1, 3, 2, 4))  # before and after each of two measurements
+
     def run(model, formats):
         whole = {"startup_s": 1.0, "peak_memory_bytes": 1.0}
-        return {f: {**whole, "cells": [cell(1, 0.1), cell(16, 2.0)]} for f in formats}
+        if model == catalog.DEFAULT_MODEL:
+            run.load = next(load)
+        cells = [cell(1, 0.1 * run.load), cell(16, 2.0 * run.load)]
+        return {f: {**whole, "cells": cells} for f in formats}
 
     asked = []
     monkeypatch.setattr(planner_calibration, "_served", run)
@@ -245,8 +250,11 @@ def test_benchmark_compares_medians_of_the_same_cells(tmp_path, monkeypatch, cap
     row = content["cells"][1]
     expected = served(catalog.DEFAULT_MODEL, requests=16)
     assert row["model"] == catalog.DEFAULT_MODEL
-    assert row["measured"] == {"ttft_s": 2.0, "tpot_s": 0.2, "tokens_per_s": 0.5}
-    assert row["ratio"]["ttft_s"] == pytest.approx(expected.ttft_s / 2.0)
+    assert row["measured"]["ttft_s"] == 5.0, "of 4.0 and 6.0 seconds"
+    first, second = (one["ratio"]["ttft_s"] for one in row["rounds"])
+    assert first == pytest.approx(expected.ttft_s / 4.0)
+    assert second == pytest.approx(expected.ttft_s / 6.0)
+    assert row["ratio"]["ttft_s"] == pytest.approx((first + second) / 2)
     assert "within 20%: " in capsys.readouterr().out
     with pytest.raises(SystemExit):
         planner_calibration.main(["--formats", "int4", "--out", str(out)])

@@ -10,6 +10,7 @@
 #define WIDEST 4      /* blocks that one row alone reads side by side */
 #define BLOCKS_AN_ITEM 4
 #define ROWS_AN_ITEM 16 /* of the copy */
+#define FETCH(from) __builtin_prefetch(from, 0, 2)
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 #include "int8_tile_vnni.h"
@@ -81,24 +82,27 @@ INLINE void dequantise(const struct product *a, int64_t expert, const int32_t *s
     }
 }
 
-/* `rows` rows times `blocks` neighbouring blocks of outputs. */
+/* `rows` rows times `blocks` neighbouring blocks of outputs, `pass` of `passes` over these: each
+ * fetches its part of the next blocks. */
 INLINE void tile(const struct product *a, int64_t expert, int64_t row, int64_t block,
-                 const int rows, const int blocks) {
+                 int64_t pass, int64_t passes, const int rows, const int blocks) {
     int32_t sums[TILE][WIDEST * OUTS];
     const int8_t *w = a->weight + (expert * a->blocks + block) * a->block_bytes;
-    tile_sums(a->x + row * a->x_stride, a->x_stride, w, a->block_bytes, a->groups, sums, rows,
-              blocks);
+    const int8_t *next = w + blocks * a->block_bytes + pass * a->block_bytes / passes;
+    tile_sums(a->x + row * a->x_stride, a->x_stride, w, a->block_bytes, a->groups, next,
+              GROUP * OUTS / passes, sums, rows, blocks);
     for (int r = 0; r < rows; r++) dequantise(a, expert, sums[r], 0, row + r, block, blocks);
 }
 
 INLINE void rows_of_blocks(const struct product *a, int64_t expert, int64_t row, int64_t end,
                            int64_t block, const int blocks) {
-    for (; row + TILE <= end; row += TILE) tile(a, expert, row, block, TILE, blocks);
-    for (; row + 4 <= end; row += 4) tile(a, expert, row, block, 4, blocks);
+    int64_t pass = 0, passes = (end - row + TILE - 1) / TILE;
+    for (; row + TILE <= end; row += TILE) tile(a, expert, row, block, pass++, passes, TILE, blocks);
+    for (; row + 4 <= end; row += 4) tile(a, expert, row, block, pass, passes, 4, blocks);
     switch (end - row) {
-        case 3: tile(a, expert, row, block, 3, blocks); break;
-        case 2: tile(a, expert, row, block, 2, blocks); break;
-        case 1: tile(a, expert, row, block, 1, blocks); break;
+        case 3: tile(a, expert, row, block, pass, passes, 3, blocks); break;
+        case 2: tile(a, expert, row, block, pass, passes, 2, blocks); break;
+        case 1: tile(a, expert, row, block, pass, passes, 1, blocks); break;
     }
 }
 
@@ -140,7 +144,7 @@ static void some_blocks(const void *arguments, int64_t item) {
 #endif
     /* One row alone is bound by the memory, which serves several streams better than one. */
     if (end - row == 1)
-        for (; begin + WIDEST <= stop; begin += WIDEST) tile(a, expert, row, begin, 1, WIDEST);
+        for (; begin + WIDEST <= stop; begin += WIDEST) tile(a, expert, row, begin, 0, 1, 1, WIDEST);
     for (; row < end; row += CHUNK) {
         int64_t until = row + CHUNK < end ? row + CHUNK : end, block = begin;
         for (; block + TILE_BLOCKS <= stop; block += TILE_BLOCKS)

@@ -9,15 +9,17 @@ typedef int16_t element;
 
 INLINE element widened(int8_t x) { return x; }
 
-/* sums[r][n] of `rows` rows and `blocks` neighbouring blocks, each a stream of its own. */
+/* sums[r][n] of `rows` rows and `blocks` neighbouring blocks, each a stream of its own; what is at
+ * `next` is fetched meanwhile, `pace` bytes of each block a group. */
 INLINE void tile_sums(const element *x, int64_t x_stride, const int8_t *w, int64_t block_bytes,
-                      int64_t groups, int32_t sums[][WIDEST * OUTS], const int rows,
-                      const int blocks) {
+                      int64_t groups, const int8_t *next, int64_t pace,
+                      int32_t sums[][WIDEST * OUTS], const int rows, const int blocks) {
 #ifdef __AVX2__
     __m256i acc[TILE][2 * WIDEST];
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < 2 * blocks; n++) acc[r][n] = _mm256_setzero_si256();
-    for (int64_t g = 0; g < groups; g++, w += GROUP * OUTS) {
+    for (int64_t g = 0; g < groups; g++, w += GROUP * OUTS, next += pace) {
+        for (int n = 0; n < blocks && rows > 1; n++) FETCH(next + n * block_bytes);
         __m256i part[2 * WIDEST];
         for (int n = 0; n < 2 * blocks; n++) {
             const int8_t *half = w + n / 2 * block_bytes + n % 2 * OUTS;

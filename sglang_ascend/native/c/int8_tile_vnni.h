@@ -30,13 +30,16 @@ typedef __m256i lanes;
 #define ADD_PRODUCTS(sum, x, w) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w))
 #endif
 
+/* sums[r][n] of `rows` rows and `blocks` neighbouring blocks, each a stream of its own; what is at
+ * `next` is fetched meanwhile, `pace` bytes of each block a group. */
 INLINE void tile_sums(const element *x, int64_t x_stride, const int8_t *w, int64_t block_bytes,
-                      int64_t groups, int32_t sums[][WIDEST * OUTS], const int rows,
-                      const int blocks) {
+                      int64_t groups, const int8_t *next, int64_t pace,
+                      int32_t sums[][WIDEST * OUTS], const int rows, const int blocks) {
     lanes acc[TILE][PARTS * WIDEST];
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < PARTS * blocks; n++) acc[r][n] = ALL(0);
-    for (int64_t g = 0; g < groups; g++) {
+    for (int64_t g = 0; g < groups; g++, next += pace) {
+        for (int n = 0; n < blocks && rows > 1; n++) FETCH(next + n * block_bytes);
         lanes part[PARTS * WIDEST];
         for (int n = 0; n < PARTS * blocks; n++)
             part[n] = LOAD(w + n / PARTS * block_bytes + (g * PARTS + n % PARTS) * sizeof(lanes));
