@@ -30,6 +30,8 @@ from sglang_ascend.planner.calibration import machine, prediction, steps
 _RESULTS = Path(__file__).resolve().parent / "results" / "planner_calibration.json"
 _FIGURES = ("ttft_s", "tpot_s", "tokens_per_s")
 _WANTED = 0.20
+#: Measurements of a served model: sixteen answers of a small one take a second, too short a look.
+_REPEATS = 4
 _EPILOG = """\
 examples:
   python -m benchmark.planner_calibration                   seven minutes on two cores
@@ -112,7 +114,8 @@ def _served(model: str, formats: list[str]) -> dict[str, Any]:
     """One round of benchmark.serving: its result's servers by format."""
     with tempfile.TemporaryDirectory(prefix="planner_calibration_") as folder:
         flags = ["--model", model, "--partners", "none", "--ours", ",".join(formats)]
-        flags += ["--rounds", "1", "--out", str(Path(folder) / "serving.json")]
+        flags += ["--rounds", "1", "--repeats", str(_REPEATS)]
+        flags += ["--out", str(Path(folder) / "serving.json")]
         with contextlib.redirect_stdout(io.StringIO()):
             found = serving.run(serving_flags.parse(flags))["servers"]
     for server in found.values():

@@ -42,6 +42,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         "settings": {
             "model": _model_name(given),
             "rounds": given.rounds,
+            "repeats": given.repeats,
             "concurrency": given.concurrency,
             "requests": [serving_flags.requests_at(given, one) for one in given.concurrency],
             "input_len": given.input_len,
@@ -94,7 +95,11 @@ def _round(one: Contender, given: argparse.Namespace, number: int) -> dict[str, 
         load_before = serving_machine.load()
         with ServerProcess(one.launch(job), job.port, one.dialect, log) as server:
             _say(f"  answers after {server.startup_s:.1f} s")
-            cells = [_cell(server, one, given, number, at) for at in given.concurrency]
+            cells = [
+                _cell(server, one, given, number * given.repeats + repeat, at)
+                for repeat in range(given.repeats)
+                for at in given.concurrency
+            ]
             server.look_at_memory()
         return {
             "startup_s": server.startup_s,
@@ -107,7 +112,7 @@ def _round(one: Contender, given: argparse.Namespace, number: int) -> dict[str, 
 def _cell(
     server: ServerProcess, one: Contender, given: argparse.Namespace, number: int, at: int
 ) -> Cell:
-    """Warm up with other prompts, then measure; the prompts are the same for all servers."""
+    """Warm up with other prompts, then measure; those of a number are the same for all servers."""
     asked = serving_flags.requests_at(given, at)
     drawn = prompts(given.vocabulary, at + asked, given.input_len, seed=1000 * number + at)
     measure(server.url, one.dialect, drawn[:at], WARM_UP_TOKENS, at)

@@ -20,10 +20,11 @@ start-up of this package on the reference device, and of other servers of the sa
 machine, one after the other.
 
 A round starts every server in turn, sends the same random prompts at each concurrency in a closed
-loop (greedy, no early end, over the server's own streaming HTTP) and ends it; rounds repeat, so
-that other load on the machine falls on all. Medians of rounds count. Start-up is the time from the
-start of the process to its first answered request. Memory is the peak of the proportional set size
-(PSS) of all its processes. Run it on a quiet machine: client and server share its cores.
+loop (greedy, no early end, over the server's own streaming HTTP), some times over, and ends it;
+rounds repeat, so that other load on the machine falls on all. Medians of all measurements count.
+Start-up is the time from the start of the process to its first answered request. Memory is the peak
+of the proportional set size (PSS) of all its processes. Run it on a quiet machine: client and
+server share its cores.
 
 Results: a table, FILE, and a plot beside it (.svg). A partner that is not there is named with the
 command that installs it.
@@ -72,6 +73,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     adding("--rounds", type=int, default=3, help="times that each server is started (default: 3)")
     adding(
+        "--repeats",
+        type=int,
+        default=2,
+        help="measurements at each concurrency in a round, in turns (default: 2)",
+    )
+    adding(
         "--concurrency",
         default="1,16",
         metavar="N,N,...",
@@ -82,7 +89,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     adding(
         "--requests",
         type=int,
-        help="requests at each concurrency and round (default: 3, or the concurrency if larger)",
+        help="requests of a measurement (default: 3, or the concurrency if larger)",
     )
     adding("--out", type=Path, default=_RESULTS, metavar="FILE", help="results as JSON")
     adding(
@@ -149,7 +156,7 @@ def _integers(flag: str, text: str) -> list[int]:
 def _check(given: argparse.Namespace) -> None:
     if not given.ours and not given.partners:
         raise ConfigError("--ours none --partners none leaves nothing to measure; name one of them")
-    for flag in ("rounds", "input_len", "output_len"):
+    for flag in ("rounds", "repeats", "input_len", "output_len"):
         if getattr(given, flag) < 1:
             shown = f"--{flag.replace('_', '-')} {getattr(given, flag)}"
             raise ConfigError(f"{shown} is too small; give 1 or more")

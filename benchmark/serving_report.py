@@ -27,11 +27,12 @@ def p90(values: list[float]) -> float:
 def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Figures of a server over its rounds.
 
-    Throughput, start-up and memory: median of the rounds; ``low`` and ``high`` are the extremes.
-    TTFT and TPOT: median and 90th percentile of all requests of all rounds, in seconds.
+    Throughput: median of all measurements; ``low`` and ``high`` are the extremes. Start-up and
+    memory: median of the rounds. TTFT and TPOT: median and 90th percentile of all requests, in
+    seconds.
     """
     at: dict[str, Any] = {}
-    for concurrency in [cell["concurrency"] for cell in rounds[0]["cells"]]:
+    for concurrency in dict.fromkeys(cell["concurrency"] for cell in rounds[0]["cells"]):
         cells = [c for r in rounds for c in r["cells"] if c["concurrency"] == concurrency]
         rates = [cell["tokens_per_s"] for cell in cells]
         answers = [answer for cell in cells for answer in cell["answers"]]

@@ -20,7 +20,7 @@ from sglang_ascend.planner.calibration.server_process import Launch, ServerFaile
 #: Requests of a measurement: alone, each is answered in a tenth of a second.
 _REQUESTS = {ALONE: 4, TOGETHER: 16}
 _WARM_UP = 4
-_ROUNDS = 3
+_ROUNDS = 5
 
 
 def times() -> Times:
