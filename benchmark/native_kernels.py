@@ -2,7 +2,8 @@
 
     python -m benchmark.native_kernels [--out benchmark/results/native_kernels.json]
 
-Float: `native.matmul.linear` beside `torch.nn.functional.linear` (MKL). INT8: `native.int8.matmul`
+Float: `native.matmul.linear`, which takes few rows, beside `torch.nn.functional.linear` (MKL) and
+oneDNN, which takes many (`plugin/float_linear.py`). INT8: `native.int8.matmul`
 beside FBGEMM's packed dynamic linear, which may saturate on a CPU without VNNI and quantises its
 input itself, so its time holds that as well. Shapes are those of SmolLM2-135M's layers.
 """
@@ -17,13 +18,19 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from tqdm import tqdm
+from sglang_ascend.plugin import host_settings
 
-from sglang_ascend.native import int8, matmul
+host_settings.publish()  # as in a server, and before torch loads its OpenMP
+
+import torch  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from benchmark import serving_machine  # noqa: E402
+from sglang_ascend.native import int8, matmul  # noqa: E402
+from sglang_ascend.plugin import float_linear  # noqa: E402
 
 SHAPES = ((576, 960), (576, 576), (576, 3072), (1536, 576), (576, 49152))
-ROWS = (1, 4, 16, 32, 48, 64, 128)
+ROWS = (1, 4, 16, 32, 48, 64, 128, 512)
 REPEATS = 30
 
 
@@ -58,6 +65,7 @@ def measure(width: int, outs: int, rows: int) -> dict[str, float | int]:
     runs = {
         "float_native": lambda: matmul.linear(x, weight),
         "float_torch": lambda: torch.nn.functional.linear(x, weight),
+        "float_onednn": lambda: float_linear.many_rows(x, weight),
         "int8_native": lambda: int8.matmul(x8, ones[:rows], weight8, ones[:outs], torch.float32),
         "int8_fbgemm": lambda: torch.ops.quantized.linear_dynamic(x, packed, reduce_range=False),
     }
@@ -76,16 +84,21 @@ def main() -> None:
     cases = [(*shape, rows) for shape in SHAPES for rows in ROWS]
     results = [measure(*case) for case in tqdm(cases, unit="product")]
     print(
-        f"{'in':>5} {'out':>6} {'rows':>5}   float: native  torch    INT8: native  FBGEMM  (GOP/s)"
+        f"{'in':>5} {'out':>6} {'rows':>5}   float: native  torch oneDNN    INT8: native  FBGEMM"
+        "  (GOP/s)"
     )
     for row in results:
         print(
             f"{row['in']:5} {row['out']:6} {row['rows']:5} {row['float_native']:15} "
-            f"{row['float_torch']:6} {row['int8_native']:15} {row['int8_fbgemm']:7}"
+            f"{row['float_torch']:6} {row['float_onednn']:6} {row['int8_native']:15} "
+            f"{row['int8_fbgemm']:7}"
         )
-    options.out.write_text(
-        json.dumps({"threads": torch.get_num_threads(), "products": results}, indent=1) + "\n"
-    )
+    content = {
+        "machine": serving_machine.describe(),
+        "threads": torch.get_num_threads(),
+        "products": results,
+    }
+    options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 torch hands its products to MKL, which reads a weight once per row below about four rows and reaches
 a half of the machine's rate at sixteen. Many rows, those of a prefill, go to oneDNN, which torch
-brings too: on an AMD CPU, MKL does without AVX-512 and has less than half of its rate. On a machine
-with AMX, which neither uses for float32, the native kernel takes them as well.
+brings too: on an AMD CPU with AVX-512, MKL does without it and has less than half of oneDNN's rate,
+and with AVX2 it is no faster. On a machine with AMX, which neither uses for float32, the native
+kernel takes them as well.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return many_rows(x, weight, bias)
 
 
-def many_rows(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """As ``linear``, of torch's own products the fastest for many rows."""
+def many_rows(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """As ``linear``, by the fastest of torch's own products for many rows."""
     if x.dtype == weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)

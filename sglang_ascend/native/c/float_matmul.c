@@ -26,7 +26,7 @@ struct product {
 #include "float_amx.h"
 #endif
 
-/* Rows up to which this is the kernel to take; beyond them MKL is faster, unless there is AMX. */
+/* Rows up to which this is the kernel to take; beyond them oneDNN is faster, but for AMX. */
 int64_t float_matmul_most_rows(void) {
 #ifdef AMX
     if (amx_allowed()) return INT64_MAX;

@@ -97,7 +97,8 @@ INLINE void tile(const struct product *a, int64_t expert, int64_t row, int64_t b
 INLINE void rows_of_blocks(const struct product *a, int64_t expert, int64_t row, int64_t end,
                            int64_t block, const int blocks) {
     int64_t pass = 0, passes = (end - row + TILE - 1) / TILE;
-    for (; row + TILE <= end; row += TILE) tile(a, expert, row, block, pass++, passes, TILE, blocks);
+    for (; row + TILE <= end; row += TILE)
+        tile(a, expert, row, block, pass++, passes, TILE, blocks);
     for (; row + 4 <= end; row += 4) tile(a, expert, row, block, pass, passes, 4, blocks);
     switch (end - row) {
         case 3: tile(a, expert, row, block, pass, passes, 3, blocks); break;
@@ -144,7 +145,8 @@ static void some_blocks(const void *arguments, int64_t item) {
 #endif
     /* One row alone is bound by the memory, which serves several streams better than one. */
     if (end - row == 1)
-        for (; begin + WIDEST <= stop; begin += WIDEST) tile(a, expert, row, begin, 0, 1, 1, WIDEST);
+        for (; begin + WIDEST <= stop; begin += WIDEST)
+            tile(a, expert, row, begin, 0, 1, 1, WIDEST);
     for (; row < end; row += CHUNK) {
         int64_t until = row + CHUNK < end ? row + CHUNK : end, block = begin;
         for (; block + TILE_BLOCKS <= stop; block += TILE_BLOCKS)
