@@ -5,6 +5,9 @@ alone costs a fifth of that: torch is asked for huge pages. By default glibc map
 some megabytes anew and unmaps it when it is freed, and the kernel clears each page again: an eighth
 of a prefill step of a small model.
 
+oneDNN compiles a product for every number of rows and keeps a thousand of them, and torch's side of
+it as many, of more than a megabyte each: with prompts of all lengths, gigabytes.
+
 A thread of OpenMP that has no work looks for some for milliseconds by default, which is half of a
 decode step, on a core that native kernels, other ranks and the streaming of answers want.
 """
@@ -20,6 +23,9 @@ _HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 #: Looks of an idle thread of GNU's OpenMP: about 0.2 ms, enough between two products of a layer.
 _SPINS = ("GOMP_SPINCOUNT", "5000")
 _WAIT_POLICY = "OMP_WAIT_POLICY"
+#: Products that oneDNN and torch's side of it keep compiled: those of some steps, of a dozen each.
+#: One that has gone is compiled again in half a millisecond.
+_KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 # From glibc's malloc.h, with the largest values that it takes.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_KEPT_BYTES = 32 << 20
@@ -31,6 +37,12 @@ def publish(environ: MutableMapping[str, str] = os.environ) -> None:
     environ.setdefault(*_HUGE_PAGES)
     if _WAIT_POLICY not in environ:
         environ.setdefault(*_SPINS)
+
+
+def bound_caches(environ: MutableMapping[str, str] = os.environ) -> None:
+    """To be called before the first product of a process; the user's own settings win."""
+    for name, value in _KEPT_PRODUCTS.items():
+        environ.setdefault(name, value)
 
 
 def keep_freed_memory() -> bool:

@@ -65,13 +65,6 @@ INLINE float largest_lane(vec v, float least) {
     return least;
 }
 
-/* Sums of so many vectors at once take a third of the shuffles of one after the other. */
-#ifdef __AVX512F__
-#define SUMS 8
-#else
-#define SUMS 4
-#endif
-
 #ifdef __AVX512F__
 /* A quarter for each of up to four vectors, the sum of its own quarters. */
 INLINE __m512 quarters(const vec *v, const int count) {
@@ -85,7 +78,8 @@ INLINE __m512 quarters(const vec *v, const int count) {
 }
 #endif
 
-/* sums[i] = sum_lanes(v[i]), in every bit, for up to SUMS vectors. */
+/* sums[i] = sum_lanes(v[i]) in every bit, with a third of the shuffles, for up to 4 vectors, or 8
+ * with AVX-512. */
 INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
 #ifdef __AVX512F__
     if (count > 1) {

@@ -34,8 +34,8 @@ int64_t float_matmul_most_rows(void) {
     return 48;
 }
 
-/* `pass` of `passes` over these weights: each fetches its part of those of the next outputs, for
- * which the hardware does not, whose own prefetch ends at a page of 4 KiB. */
+/* `pass` of `passes` over these weights: each fetches its part of the next outputs' weights, since
+ * the hardware's own prefetch ends at a page of 4 KiB. */
 INLINE void tile(const struct product *a, const float *weight, int64_t row, int64_t out,
                  int64_t pass, int64_t passes, const int rows, const int outs) {
     const float *x = a->x + row * a->x_stride, *w = weight + out * a->weight_stride;
