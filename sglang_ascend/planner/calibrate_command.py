@@ -19,7 +19,7 @@ machine quiet meanwhile.
 With --predict, also serve four small models of random weights, which shows what the host takes:
 HTTP, scheduler and Python between kernels. From both follows what a server of MODEL will reach
 here, without starting it: time to the first token (TTFT), time per token after it (TPOT) and tokens
-a second, for requests that come together. That takes a minute and a half.
+a second, for requests that come together. That takes under two minutes.
 """
 _EPILOG = f"""\
 examples:

@@ -34,7 +34,7 @@ class Machine:
 
 
 def measure(formats: Iterable[str]) -> Machine:
-    """Kernels, then the host: a minute and a half on two cores.
+    """Kernels, then the host: under two minutes on two cores.
 
     Args:
         formats: of products, some of ``rates.FORMATS``.
