@@ -81,6 +81,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmark/results/native_kernels.json"))
     options = parser.parse_args()
+    host_settings.settle()
     cases = [(*shape, rows) for shape in SHAPES for rows in ROWS]
     results = [measure(*case) for case in tqdm(cases, unit="product")]
     print(

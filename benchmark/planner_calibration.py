@@ -66,13 +66,11 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     machines, served = [], []
     load = serving_machine.load()
     for number in range(given.rounds):
-        _say(f"round {number + 1}/{given.rounds}: models")
-        before = {model: _served(model, given.formats) for model in given.models}
-        _say(f"round {number + 1}/{given.rounds}: this machine")
+        _say(f"round {number + 1}/{given.rounds}")
+        before = _all_served(given)
+        _say("this machine")
         machines.append(machine.measure(formats))
-        _say(f"round {number + 1}/{given.rounds}: models")
-        after = {model: _served(model, given.formats) for model in given.models}
-        served.append((before, after))
+        served.append((before, _all_served(given)))
     middle = machine.median(machines)
     rows = []
     for (model, form), question in asked.items():
@@ -108,6 +106,14 @@ def table(result: dict[str, Any]) -> str:
         lines.append(f"{row['model']:22} {row['format']:12} {row['requests']:>3}{cells}")
     lines.append(f"within {_WANTED:.0%}: {sum(near)} of {len(near)} figures")
     return "\n".join(lines)
+
+
+def _all_served(given: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for model in given.models:
+        _say(model)
+        found[model] = _served(model, given.formats)
+    return found
 
 
 def _served(model: str, formats: list[str]) -> dict[str, Any]:

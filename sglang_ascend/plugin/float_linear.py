@@ -1,4 +1,4 @@
-"""SGLang's unquantised linear layers on the native float32 kernel.
+"""SGLang's unquantised linear layers on the fastest float32 product that there is.
 
 torch hands its products to MKL, which reads a weight once per row below about four rows and reaches
 a half of the machine's rate at sixteen. Many rows, those of a prefill, go to oneDNN, which torch

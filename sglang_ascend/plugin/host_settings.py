@@ -39,10 +39,16 @@ def publish(environ: MutableMapping[str, str] = os.environ) -> None:
         environ.setdefault(*_SPINS)
 
 
-def bound_caches(environ: MutableMapping[str, str] = os.environ) -> None:
-    """To be called before the first product of a process; the user's own settings win."""
+def settle() -> None:
+    """To be called in a process that computes, before its first product."""
+    keep_freed_memory()
+    bound_caches()
+
+
+def bound_caches() -> None:
+    """Of compiled products, where no product has been asked for yet; the user's settings win."""
     for name, value in _KEPT_PRODUCTS.items():
-        environ.setdefault(name, value)
+        os.environ.setdefault(name, value)
 
 
 def keep_freed_memory() -> bool:

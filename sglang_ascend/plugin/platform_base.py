@@ -44,8 +44,7 @@ class AscendPlatformBase(SRTPlatform):
         if self.device_name == "reference":
             from sglang_ascend.plugin import decode_replay, host_settings
 
-            host_settings.keep_freed_memory()
-            host_settings.bound_caches()
+            host_settings.settle()
             decode_replay.install(model)
 
     def get_compile_backend(self, mode: str | None = None) -> str:

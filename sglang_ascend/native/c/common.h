@@ -65,16 +65,28 @@ INLINE float largest_lane(vec v, float least) {
     return least;
 }
 
+#ifdef __AVX__
+/* The sum of both halves of a, then that of b. */
+INLINE vec halves(vec a, vec b) {
 #ifdef __AVX512F__
-/* A quarter for each of up to four vectors, the sum of its own quarters. */
-INLINE __m512 quarters(const vec *v, const int count) {
-    __m512 zero = _mm512_setzero_ps(), of[4];
-    for (int i = 0; i < 4; i++) of[i] = i < count ? (__m512)v[i] : zero;
-    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(of[0], of[1], 0x44),
-                              _mm512_shuffle_f32x4(of[0], of[1], 0xee));
-    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(of[2], of[3], 0x44),
-                              _mm512_shuffle_f32x4(of[2], of[3], 0xee));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    return (vec)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0x44) +
+           (vec)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0xee);
+#else
+    return (vec)_mm256_permute2f128_ps((__m256)a, (__m256)b, 0x20) +
+           (vec)_mm256_permute2f128_ps((__m256)a, (__m256)b, 0x31);
+#endif
+}
+
+/* Four lanes for each of up to two vectors (four with AVX-512): the sum of its own fours. */
+INLINE vec fours(const vec *v, const int count) {
+    vec ab = halves(count > 0 ? v[0] : splat(0), count > 1 ? v[1] : splat(0));
+#ifdef __AVX512F__
+    vec cd = halves(count > 2 ? v[2] : splat(0), count > 3 ? v[3] : splat(0));
+    return (vec)_mm512_shuffle_f32x4((__m512)ab, (__m512)cd, 0x88) +
+           (vec)_mm512_shuffle_f32x4((__m512)ab, (__m512)cd, 0xdd);
+#else
+    return ab;
+#endif
 }
 #endif
 
@@ -83,8 +95,7 @@ INLINE __m512 quarters(const vec *v, const int count) {
 INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
 #ifdef __AVX512F__
     if (count > 1) {
-        __m512 a = quarters(v, count);
-        __m512 b = count > 4 ? quarters(v + 4, count - 4) : _mm512_setzero_ps();
+        __m512 a = (__m512)fours(v, count), b = (__m512)fours(v + 4, count - 4);
         __m512 two = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
         __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xee));
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -93,17 +104,10 @@ INLINE void sum_lanes_of(const vec *v, float *sums, const int count) {
     }
 #elif defined(__AVX__)
     if (count > 1) {
-        __m256 zero = _mm256_setzero_ps(), of[4];
-        for (int i = 0; i < 4; i++) of[i] = i < count ? (__m256)v[i] : zero;
-        __m256 a = _mm256_add_ps(_mm256_permute2f128_ps(of[0], of[1], 0x20),
-                                 _mm256_permute2f128_ps(of[0], of[1], 0x31));
-        __m256 b = _mm256_add_ps(_mm256_permute2f128_ps(of[2], of[3], 0x20),
-                                 _mm256_permute2f128_ps(of[2], of[3], 0x31));
+        __m256 a = (__m256)fours(v, count), b = (__m256)fours(v + 2, count - 2);
         __m256 two = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
         __m256 one = _mm256_add_ps(two, _mm256_permute_ps(two, 0xee));
-        float all[4];
-        _mm_storeu_ps(all, _mm_unpacklo_ps(_mm256_castps256_ps128(one),
-                                           _mm256_extractf128_ps(one, 1)));
+        __m128 all = _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
         for (int i = 0; i < count; i++) sums[i] = all[i];
         return;
     }

@@ -174,5 +174,5 @@ def _head(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 if __name__ == "__main__":
-    host_settings.keep_freed_memory()  # as a server's scheduler
+    host_settings.settle()  # as a server's scheduler
     print(json.dumps(figures(sys.argv[1:] or rates.FORMATS)))
